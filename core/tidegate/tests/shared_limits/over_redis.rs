@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tidegate::Gate;
 use tidegate::config::{Share, Target};
+use tidegate::{Context, Gate, GateBuilder};
 use tidegate_test_servers::{RedisServer, free_port};
 
 use super::pools::check_selection;
@@ -324,9 +324,8 @@ async fn user_of_the_guide_has_all_rights_that_sharing_needs() {
     check_selection(share).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn limits_and_pools_are_shared_over_a_cluster() {
-    let upstream = Upstream::start().await;
+/// Starts a cluster of three servers with the user of the guide.
+fn cluster() -> Vec<RedisServer> {
     let nodes: Vec<_> = (0..3)
         .map(|_| {
             let bus = free_port().unwrap().to_string();
@@ -347,6 +346,12 @@ async fn limits_and_pools_are_shared_over_a_cluster() {
         })
         .unwrap();
     }
+    nodes
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn limits_and_pools_are_shared_over_a_cluster() {
+    let (nodes, upstream) = (cluster(), Upstream::start().await);
     let url = upstream.url();
     // Several names, so that several nodes hold them.
     let mut gates = Vec::new();
@@ -371,6 +376,30 @@ async fn limits_and_pools_are_shared_over_a_cluster() {
     assert_eq!(upstream.seen().peak, 4);
     let used = nodes.iter().filter(|node| node.command(&["keys", "*"]).unwrap().contains("tidegate")).count();
     assert!(used > 1, "{used}");
+}
+
+/// At least one of the servers has several channels of the gate, in different slots.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn channels_in_a_cluster_are_received_again_after_connections_were_closed() {
+    let nodes = cluster();
+    let names: Vec<String> = (0..8).map(|nth| format!("tool-{nth}")).collect();
+    let share = Share::redis(user_url(&nodes[0])).password_env(PASSWORD_ENV).cluster(true);
+    let with_tool = |builder: GateBuilder, name: &String| builder.tool(name.as_str(), 4);
+    let gate = names.iter().fold(Gate::builder().share(share), with_tool).build().unwrap();
+    for name in &names {
+        drop(gate.acquire_tool(name, &Context::default()).await.unwrap());
+    }
+    let number = |node: &RedisServer| {
+        node.command(&["pubsub", "shardchannels"]).unwrap().split_whitespace().count()
+    };
+    let has_all = || nodes.iter().map(number).sum::<usize>() == names.len();
+    until(has_all).await;
+    for _ in 0..2 {
+        for node in &nodes {
+            node.command(&["client", "kill", "type", "pubsub"]).unwrap();
+        }
+        until(has_all).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::super::limit::{SharedLimit, Told};
 use super::call_event_exchange::{CallEventExchange, channel_of};
 use super::events::Published;
-use super::exchange::{Message, Publication, RatesSituation, Scripts, Situation};
+use super::exchange::{Message, Publication, RatesSituation, Scripts, Situation, situation_of};
 use super::server::Connection;
 use crate::clock::now;
 use tidegate_share::rates::{Correction, Draw};
@@ -36,6 +36,9 @@ const MAX_LOSSES: u32 = 3;
 const JOIN_TOGETHER: usize = 32;
 /// The maximum number of earlier names of a member that are removed when it joins.
 const MAX_OLD_IDS: usize = 8;
+/// The number of heartbeats with which a member subscribes once more after it has lost its channel. While
+/// the client of a cluster connects again, it may replace a connection by another one without notice.
+const SUBSCRIBES_AGAIN: u8 = 2;
 
 /// One resource of a member.
 pub(super) struct Account {
@@ -55,6 +58,10 @@ pub(super) struct Account {
     returned: usize,
     owes_report: bool,
     owes_heartbeat: bool,
+    /// Whether the member must subscribe to its channel before its next message.
+    owes_subscription: bool,
+    /// The number of further heartbeats with which it subscribes.
+    subscribes_again: u8,
     /// The division of the last push since the last answer, or 0. An answer about an earlier division was
     /// overtaken by the push.
     pushed: u64,
@@ -90,6 +97,15 @@ pub(super) struct Account {
     is_turn_of_events: bool,
     /// When the next report is due in any case, or the next attempt to join.
     pub(super) again_at: Option<Instant>,
+}
+
+/// A message that is due, with the subscriptions that change before it.
+pub(super) struct Outgoing {
+    message: Message,
+    /// Whether the member subscribes to its channel.
+    pub(super) subscribes: bool,
+    /// The channel from which it receives nothing more.
+    unneeded: Option<String>,
 }
 
 /// What the store answers to a message.
@@ -134,6 +150,8 @@ impl Account {
             returned: 0,
             owes_report: false,
             owes_heartbeat: false,
+            owes_subscription: false,
+            subscribes_again: 0,
             pushed: 0,
             division: 0,
             cools_until: None,
@@ -160,6 +178,14 @@ impl Account {
     /// Returns when something is due that no event announces, or `None` if nothing is.
     pub(super) fn next_wake(&self) -> Option<Instant> {
         self.again_at.into_iter().chain(self.events.next_wake()).min()
+    }
+
+    /// Returns the message that is due, and takes it to be sent. The member subscribes when it joins, and
+    /// when it may have lost its channel.
+    pub(super) fn next_outgoing(&mut self) -> Option<Outgoing> {
+        let message = self.next_message()?;
+        let subscribes = std::mem::take(&mut self.owes_subscription) || message.is_join();
+        Some(Outgoing { message, subscribes, unneeded: self.old_channel() })
     }
 
     /// Returns the message that is due, and takes it to be sent.
@@ -244,42 +270,42 @@ impl Account {
         self.unanswered.iter().map(aged).collect()
     }
 
-    /// Returns the message that returns what the member holds.
-    pub(super) fn leave_message(&self) -> Message {
-        match self.limit {
+    /// Returns the message that returns what the member holds. The member receives nothing more from the
+    /// channel `unneeded`.
+    pub(super) fn last_outgoing(&self, unneeded: Option<String>) -> Outgoing {
+        let message = match self.limit {
             SharedLimit::Calls(..) => Message::Leave,
             SharedLimit::Rates(..) => Message::LeaveRates,
             SharedLimit::Replicas(_) => Message::Publish(self.events.last_publication()),
-        }
+        };
+        Outgoing { message, subscribes: false, unneeded }
     }
 
     /// Returns the channel of the last attempt to join, or `None` if there was none or the store
     /// has answered since.
-    pub(super) fn old_channel(&self) -> Option<String> {
+    fn old_channel(&self) -> Option<String> {
         self.old_ids.last().map(|id| channel_of(&self.key, id))
     }
 
-    /// Sends a message, and receives nothing more from the channel `unneeded`. Returns when it was
-    /// sent, and the answer. `last_took` is the time that the store took for its last answer.
+    /// Sends a message. Returns when it was sent, and the answer. `last_took` is the time that the store took
+    /// for its last answer.
     ///
     /// A store that is slow, because many members join, would be slower still if they gave up early and
     /// joined again.
     pub(super) fn exchange(
         &self,
-        message: Message,
-        unneeded: Option<String>,
+        outgoing: Outgoing,
         mut connection: Connection,
         scripts: &Scripts,
         last_took: Duration,
     ) -> impl Future<Output = (Instant, RedisResult<Answer>)> + 'static {
+        let Outgoing { message, subscribes, unneeded } = outgoing;
         let (key, channel) = (self.key.clone(), self.channel().to_owned());
         let silence = self.answered_at.map_or(Duration::ZERO, |at| now().saturating_duration_since(at));
         let arguments = message.arguments(&self.id, self.division, silence);
-        let is_join =
-            matches!(message, Message::Join { .. } | Message::JoinRates { .. } | Message::JoinPool(_));
         let script = scripts.of(&message);
         let usually = (3 * last_took).clamp(ANSWERS_WITHIN, SLOW_ANSWERS_WITHIN);
-        let within = if is_join { JOINS_WITHIN } else { usually };
+        let within = if message.is_join() { JOINS_WITHIN } else { usually };
         let mut subscriber = connection.clone();
         let unsubscribing = async move {
             if let Some(unneeded) = unneeded {
@@ -288,7 +314,7 @@ impl Account {
             }
         };
         let answering = async move {
-            if is_join && let Err(error) = connection.subscribe(&channel).await {
+            if subscribes && let Err(error) = connection.subscribe(&channel).await {
                 return (now(), Err(error));
             }
             let sent_at = now();
@@ -357,8 +383,29 @@ impl Account {
     pub(super) fn on_heartbeat(&mut self) {
         if self.state != State::Out {
             self.owes_heartbeat |= matches!(self.limit, SharedLimit::Calls(..));
+            if let Some(left) = self.subscribes_again.checked_sub(1) {
+                self.subscribes_again = left;
+                self.owe_subscription();
+            }
             self.events.on_heartbeat();
             self.limit.on_heartbeat();
+        }
+    }
+
+    /// Subscribes to the channel again, which the member may have lost. Whoever joins does so anyway.
+    pub(super) fn on_unsubscribed(&mut self) {
+        if self.state != State::Out {
+            self.subscribes_again = SUBSCRIBES_AGAIN;
+            self.owe_subscription();
+        }
+    }
+
+    /// Lets a message be due, before which the member subscribes. The answer tells what was pushed meanwhile.
+    fn owe_subscription(&mut self) {
+        self.owes_subscription = true;
+        match self.limit {
+            SharedLimit::Calls(..) | SharedLimit::Rates(..) => self.owes_heartbeat = true,
+            SharedLimit::Replicas(_) => self.events.owe_sign_of_life(),
         }
     }
 
@@ -394,8 +441,9 @@ impl Account {
     /// Applies an answer to a message that was sent at `sent_at`.
     ///
     /// # Errors
-    /// The answer is not what the script returns.
+    /// The answer is not what the script returns, or is to another message.
     pub(super) fn on_answer(&mut self, answer: &str, sent_at: Instant) -> RedisResult<()> {
+        let answer = situation_of(answer, &self.id)?;
         let again = match &self.limit {
             SharedLimit::Rates(..) => {
                 let situation = RatesSituation::parse(answer)?;
@@ -511,7 +559,7 @@ impl Account {
             self.losses += 1;
         }
         self.state = State::Out;
-        self.pushed = 0;
+        (self.pushed, self.owes_subscription) = (0, false);
         self.again_at = self.joins_again_at();
         self.events = CallEventExchange::new(self.limit.clone(), self.key.clone(), self.id.clone());
         self.limit.on_lost();

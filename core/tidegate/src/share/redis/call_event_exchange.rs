@@ -116,6 +116,11 @@ impl CallEventExchange {
         self.peers.remove_silent(now()).into_iter().for_each(|member| self.forget(member));
     }
 
+    /// Lets a text be due even without events.
+    pub(super) fn owe_sign_of_life(&mut self) {
+        self.owes_sign_of_life = true;
+    }
+
     /// Returns the text that is due, with the events that the limit has to tell.
     pub(super) fn next_publication(&mut self) -> Option<Publication> {
         let owes_sign_of_life = std::mem::take(&mut self.owes_sign_of_life);

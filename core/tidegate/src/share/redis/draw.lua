@@ -14,7 +14,7 @@
 --                     nothing is wanted); and the corrections, each with an age in milliseconds and its amounts
 --        `heartbeat`  with the milliseconds of silence: since the last answer to this member
 --        `leave`      with the milliseconds of silence
--- Reply  the situation of the member (see `situation`), or false if the member is not known
+-- Reply  the name of the member and its situation (see `situation`), nothing if it leaves, or false if it is not known
 --
 -- `wall` (the time in seconds) and the constants in capitals are set above this script.
 
@@ -352,4 +352,4 @@ local kept = KEPT_MS
 for _, bound in ipairs(bounds) do kept = math.max(kept, bound.limit.window_ms + KEPT_MS) end
 redis.call('SET', state_key, cmsgpack.pack(state), 'PX', string.format('%.0f', kept))
 redis.call('PEXPIRE', heard_key, string.format('%.0f', kept))
-return kind == 'leave' and '' or situation(accounts[id], again)
+return kind == 'leave' and '' or id .. ' ' .. situation(accounts[id], again)

@@ -12,7 +12,7 @@
 --        `heartbeat`  with the two totals and the number of the division
 --        `cool_down`  with the milliseconds that the provider asked for
 --        `leave`
--- Reply  the situation of the member (see `situation`), or false if the member is not known
+-- Reply  the name of the member and its situation (see `situation`), nothing if it leaves, or false if it is not known
 --
 -- Totals count from the time when the member joined, so a message that is lost or applied twice does no
 -- harm. `wall` (the time in seconds) and the constants in capitals are set above this script.
@@ -76,7 +76,7 @@ if kind == 'heartbeat' and agrees and #silent == 0 and (wake == 0 or clock < wak
   redis.call('HSET', state_key, 'clock', string.format('%.6f', clock), 'wall', string.format('%.6f', wall))
   redis.call('PEXPIRE', state_key, KEPT_MS)
   redis.call('PEXPIRE', heard_key, KEPT_MS)
-  return situation(own)
+  return id .. ' ' .. situation(own)
 end
 
 local packed = redis.call('HGET', state_key, 'state')
@@ -419,4 +419,4 @@ redis.call('HSET', state_key, 'clock', string.format('%.6f', clock), 'wall', str
   'wake', string.format('%.6f', wake), 'summary', summary, 'state', cmsgpack.pack(state))
 redis.call('PEXPIRE', state_key, KEPT_MS)
 redis.call('PEXPIRE', heard_key, KEPT_MS)
-return kind == 'leave' and '' or situation(own)
+return kind == 'leave' and '' or id .. ' ' .. situation(own)

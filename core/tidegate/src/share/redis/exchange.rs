@@ -142,6 +142,11 @@ pub(super) enum Message {
 }
 
 impl Message {
+    /// Returns `true` if the member joins.
+    pub(super) fn is_join(&self) -> bool {
+        matches!(self, Self::Join { .. } | Self::JoinRates { .. } | Self::JoinPool(_))
+    }
+
     /// Returns what is published, or `None` if the message is for the script.
     pub(super) fn publication(&self) -> Option<&Publication> {
         match self {
@@ -226,6 +231,18 @@ fn draw_fields(draw: &Draw) -> Vec<String> {
         fields.extend(correction.amounts.iter().map(ToString::to_string));
     }
     fields
+}
+
+/// Returns the situation in an answer of a script to `member`, whose name is before it.
+///
+/// The client of a cluster may return the answer to another message: a server that does not serve a channel
+/// any more tells this without being asked, and the client takes it for an answer.
+///
+/// # Errors
+/// The answer is to another member.
+pub(super) fn situation_of<'a>(answer: &'a str, member: &str) -> RedisResult<&'a str> {
+    let situation = answer.strip_prefix(member).and_then(|rest| rest.strip_prefix(' '));
+    situation.ok_or_else(|| (ErrorKind::UnexpectedReturnType, "the answer is to another message").into())
 }
 
 /// What the store tells a member about rates: in its answers, and when it pushes.

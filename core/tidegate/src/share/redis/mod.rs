@@ -36,7 +36,7 @@ use super::{Command, start_thread};
 use crate::clock::now;
 use crate::config::{RedisUrl, ShareConfig};
 use crate::error::Error;
-use account::{Account, Answer};
+use account::{Account, Answer, Outgoing};
 use exchange::Scripts;
 use server::{Connection, Server};
 
@@ -164,7 +164,7 @@ impl Member {
                 Some(Ok(answered)) = exchanges.join_next(), if !exchanges.is_empty() => {
                     match self.on_answer(answered) {
                         Ok(()) => *delay = RECONNECT_DELAY,
-                        Err(error) if connection.is_self_healing() => self.warn(&error),
+                        Err(error) if connection.outlives(&error) => self.warn(&error),
                         Err(error) => return End::Lost(error),
                     }
                 }
@@ -178,9 +178,8 @@ impl Member {
 
     /// Starts to send the messages that are due.
     fn send_due(&mut self, connection: &Connection, exchanges: &mut JoinSet<Answered>) {
-        let mut send = |resource: &Arc<str>, account: &Account, message, unneeded| {
-            let connection = connection.clone();
-            let exchange = account.exchange(message, unneeded, connection, &self.scripts, self.last_took);
+        let mut send = |resource: &Arc<str>, account: &Account, outgoing: Outgoing| {
+            let exchange = account.exchange(outgoing, connection.clone(), &self.scripts, self.last_took);
             let (resource, id) = (resource.clone(), account.id.clone());
             exchanges.spawn_local(async move {
                 let (sent_at, answer) = exchange.await;
@@ -196,11 +195,11 @@ impl Member {
             // An account that has replaced this one may have the same channel.
             let is_needed = self.accounts.values().any(|other| other.channel() == account.channel());
             let unneeded = (!is_needed).then(|| account.channel().to_owned());
-            send(resource, account, account.leave_message(), unneeded);
+            send(resource, account, account.last_outgoing(unneeded));
         }
         for (resource, account) in &mut self.accounts {
-            if let Some(message) = account.next_message() {
-                send(resource, account, message, account.old_channel());
+            if let Some(outgoing) = account.next_outgoing() {
+                send(resource, account, outgoing);
             }
         }
     }
@@ -276,13 +275,20 @@ impl Member {
         }
     }
 
+    /// Applies what the store has pushed, and that a cluster has lost a connection, of which it is not known
+    /// which channels it had.
     fn on_push(&mut self, push: &PushInfo) {
+        if push.kind == PushKind::Disconnection {
+            self.accounts.values_mut().for_each(Account::on_unsubscribed);
+        }
         let [channel, situation] = &push.data[..] else { return };
         let text = |value| from_redis_value_ref::<String>(value).ok();
         let (Some(channel), Some(situation)) = (text(channel), text(situation)) else { return };
         let account = self.accounts.values_mut().find(|account| account.channel() == channel);
-        if let Some(account) = account {
-            account.on_push(&situation);
+        match account {
+            Some(account) if push.kind == PushKind::SUnsubscribe => account.on_unsubscribed(),
+            Some(account) => account.on_push(&situation),
+            None => {}
         }
     }
 

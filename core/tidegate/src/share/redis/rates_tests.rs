@@ -350,13 +350,47 @@ fn account() -> (Arc<BudgetSet>, Account) {
     (budgets, Account::new("share", "rates:llm", limit))
 }
 
+/// Lets the store answer the last message.
+fn answer(account: &mut Account, situation: &str) {
+    let answer = format!("{} {situation}", account.id);
+    account.on_answer(&answer, now()).unwrap();
+}
+
+#[test]
+fn member_that_may_have_lost_its_channel_subscribes_again() {
+    let (_budgets, account) = &mut account();
+    let subscribes = |account: &mut Account| -> Option<bool> {
+        let outgoing = account.next_outgoing()?;
+        answer(account, "0 0 0 - - 1 1.5 0");
+        Some(outgoing.subscribes)
+    };
+    assert_eq!(subscribes(account), Some(true));
+    account.on_heartbeat();
+    assert_eq!(subscribes(account), None, "nothing is due");
+    account.on_unsubscribed();
+    assert_eq!(subscribes(account), Some(true));
+    // The connection on which it has done so may have been replaced.
+    for expected in [Some(true), Some(true), None] {
+        account.on_heartbeat();
+        assert_eq!(subscribes(account), expected);
+    }
+}
+
+#[test]
+fn answer_to_another_message_is_rejected() {
+    let (_budgets, account) = &mut account();
+    assert!(account.next_message().is_some());
+    let answer = format!("{:032x} 0 0 0 - - 1 1.5 0", 1);
+    assert!(account.on_answer(&answer, now()).is_err());
+}
+
 #[tokio::test(start_paused = true)]
 async fn member_that_was_forgotten_because_it_was_silent_joins_at_once() {
     let (_budgets, account) = &mut account();
     for (silence, joins_at_once) in [(Duration::from_secs(1), false), (LEASE_TIME, true)] {
         account.again_at = None;
         assert!(account.next_message().is_some());
-        account.on_answer("0 0 0 - - 1000 1.5 0", now()).unwrap();
+        answer(account, "0 0 0 - - 1000 1.5 0");
         tokio::time::advance(silence).await;
         account.on_forgotten();
         assert_eq!(account.again_at.is_none(), joins_at_once, "silent for {silence:?}");
@@ -371,7 +405,7 @@ async fn member_that_was_forgotten_because_it_was_silent_joins_at_once() {
 #[test]
 fn corrections_are_told_again_until_store_has_applied_them() {
     let (_budgets, account) = &mut account();
-    let answer = |account: &mut Account| account.on_answer("0 0 0 - - 1 1.5 0", now()).unwrap();
+    let answer = |account: &mut Account| answer(account, "0 0 0 - - 1 1.5 0");
     let changes = |amounts: &[i64]| {
         let correction = |amount: &i64| Correction { age_ms: 14_000, amounts: vec![*amount] };
         no_draw(Vec::new(), amounts.iter().map(correction).collect())

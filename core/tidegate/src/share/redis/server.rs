@@ -7,8 +7,8 @@ use redis::cluster::ClusterClientBuilder;
 use redis::cluster_async::ClusterConnection;
 use redis::sentinel::{SentinelClientBuilder, SentinelServerType};
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, PushInfo,
-    RedisConnectionInfo, RedisResult, Script, TlsMode,
+    AsyncConnectionConfig, Client, ConnectionAddr, ErrorKind, IntoConnectionInfo, ProtocolVersion, PushInfo,
+    RedisConnectionInfo, RedisError, RedisResult, Script, TlsMode,
 };
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -77,7 +77,7 @@ impl Server {
             self.connect_primary(primary, &config).await?
         } else {
             let Some(address) = self.nodes().next() else {
-                return Err((redis::ErrorKind::InvalidClientConfig, "no address").into());
+                return Err((ErrorKind::InvalidClientConfig, "no address").into());
             };
             let info = address.into_connection_info()?.set_redis_settings(self.login());
             Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await?
@@ -153,9 +153,16 @@ impl Server {
 }
 
 impl Connection {
-    /// Whether the connection finds working servers again after an error.
+    /// Whether the connection finds working servers again when one is lost.
     pub(super) fn is_self_healing(&self) -> bool {
         matches!(self, Self::Cluster(_))
+    }
+
+    /// Whether the connection can be used after an error. After an answer to another message, the later
+    /// answers are to other messages, too.
+    pub(super) fn outlives(&self, error: &RedisError) -> bool {
+        let is_mixed_up = matches!(error.kind(), ErrorKind::Parse | ErrorKind::UnexpectedReturnType);
+        self.is_self_healing() && !is_mixed_up
     }
 
     /// Receives what is pushed to `channel`.

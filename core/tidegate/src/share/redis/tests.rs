@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use redis::{Connection, Script};
 
-use super::exchange::{Message, Situation, script_with};
+use super::exchange::{Message, Situation, script_with, situation_of};
 use tidegate_share::{Broker, LeaseUpdate, LimitRole, MemberId, Predecessor, Report, ToBroker, ToMember};
 use tidegate_test_servers::RedisServer;
 
@@ -71,13 +71,19 @@ impl Store {
         runner.run(actions, run).unwrap();
     }
 
+    /// Returns the situation in the answer to a message.
     pub(super) fn exchange(&mut self, at: Duration, member: &str, message: &Message) -> Option<String> {
         let key = &self.key;
         let mut invocation = self.script.prepare_invoke();
         invocation.key(key).key(format!("{key}:heard")).key(format!("{key}:cools"));
         invocation.arg(message.arguments(member, self.division, self.silence));
         redis::cmd("SET").arg("wall").arg(at.as_secs_f64()).exec(&mut self.connection).unwrap();
-        invocation.invoke(&mut self.connection).unwrap()
+        let answer: Option<String> = invocation.invoke(&mut self.connection).unwrap();
+        // A member that leaves is told nothing.
+        let situation = |answer: String| {
+            if answer.is_empty() { answer } else { situation_of(&answer, member).unwrap().to_owned() }
+        };
+        answer.map(situation)
     }
 
     fn situation(&mut self, at: Duration, member: &str, message: &Message) -> Situation {
