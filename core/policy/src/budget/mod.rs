@@ -22,7 +22,7 @@ mod window_inference;
 
 pub use budget_kind::BudgetKind;
 pub use need::{AvailableBudget, Need};
-pub use rates::{BudgetView, Charge, RateBudgets};
+pub use rates::{BudgetView, Charge, Lack, RateBudgets};
 pub use retry_budget::{RetryBudget, RetryToken};
 pub use shared::SharedSet;
 pub use tidegate_share::rates::TokenBucket;

@@ -111,6 +111,35 @@ pub struct RateBudgets {
     pub(super) shared: Option<Box<SharedLimits>>,
 }
 
+/// What keeps a call from being charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// The limit is used up. The call fits at this time if nothing else is charged.
+    Limit(BudgetKind, Instant),
+    /// This process may charge nothing to a limit that several processes share, because it does not know the
+    /// others, or has lost them. It is checked again at this time. `None`: the end is not known.
+    Share(Option<Instant>),
+}
+
+impl Lack {
+    /// Returns when the call may fit. `None` if that is not known.
+    pub fn until(self) -> Option<Instant> {
+        match self {
+            Self::Limit(_, at) => Some(at),
+            Self::Share(until) => until,
+        }
+    }
+
+    /// Returns the one of both that lasts longer.
+    pub(super) fn longer(self, other: Self) -> Self {
+        match (self.until(), other.until()) {
+            (None, _) => self,
+            (Some(until), Some(at)) if at < until => self,
+            _ => other,
+        }
+    }
+}
+
 impl RateBudgets {
     /// Creates the configured limits, with no charges.
     pub fn new(config: &RateConfig, now: Instant) -> Self {
@@ -204,11 +233,21 @@ impl RateBudgets {
     }
 
     /// Returns the limit that delays a call with this need for longest, and the time at which the
-    /// call fits if nothing else is charged. `None` if the call fits now.
+    /// call fits if nothing else is charged. `None` if the call fits now, or if it waits for the other
+    /// processes that share a limit.
     pub fn ready_at(&mut self, now: Instant, need: &Need) -> Option<(BudgetKind, Instant)> {
-        let shared = self.shared_ready_at(now, need);
-        let times = self.quotas.iter_mut().map(|quota| (quota.kind, quota.ready_at(now, &self.totals, need)));
-        times.chain(shared).max_by_key(|(_, at)| *at).filter(|(_, at)| *at > now)
+        match self.lacking(now, need)? {
+            Lack::Limit(kind, at) => Some((kind, at)),
+            Lack::Share(_) => None,
+        }
+    }
+
+    /// Returns what delays a call with this need for longest. `None` if the call fits now.
+    pub fn lacking(&mut self, now: Instant, need: &Need) -> Option<Lack> {
+        let shared = self.shared_lack(now, need);
+        let limits = self.quotas.iter_mut();
+        let limits = limits.map(|quota| Lack::Limit(quota.kind, quota.ready_at(now, &self.totals, need)));
+        limits.chain(shared).reduce(Lack::longer).filter(|lack| lack.until().is_none_or(|at| at > now))
     }
 
     /// Returns `true` if this process has used up a limit, so that a call with this need does not fit now.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::counting::ChargeTotals;
 use super::quota::Quota;
-use super::{BudgetKind, Charge, Need, RateBudgets};
+use super::{BudgetKind, Charge, Lack, Need, RateBudgets};
 use tidegate_share::LeaseTimes;
 use tidegate_share::rates::{Amounts, Correction, Draw, MAX_DELAY, RateLimit, RateStock, RateTerms, seconds};
 
@@ -258,29 +258,30 @@ impl RateBudgets {
         }
     }
 
-    /// Returns the limit of which a call lacks most in this process, and when that may have changed.
-    pub(super) fn shared_ready_at(&mut self, now: Instant, need: &Need) -> Option<(BudgetKind, Instant)> {
+    /// Returns what delays a call for longest at the shared limits, and when that may have changed.
+    pub(super) fn shared_lack(&mut self, now: Instant, need: &Need) -> Option<Lack> {
         self.shared.as_ref()?;
-        let ready_at = |source| {
+        let lack_of = |source| {
             let (kind, time, terms) = self.shared_shortage(now, need, source)?;
-            let at = match terms {
+            match terms {
                 RateTerms::Advance => {
                     let stock = self.shared.as_ref()?.stock(source)?;
                     let members = u32::try_from(stock.members()).unwrap_or(u32::MAX);
                     // What the others use is not known. As long as it has lasted, it may last again.
-                    now + time
+                    let delay = time
                         .saturating_mul(members)
                         .min(stock.has_waited(now))
-                        .clamp(MIN_CHECK_DELAY, MAX_DELAY)
+                        .clamp(MIN_CHECK_DELAY, MAX_DELAY);
+                    Some(Lack::Limit(kind, now + delay))
                 }
                 // A broker answers much earlier than that, if there is one.
-                RateTerms::Nothing(Some(until)) => until.min(now + MIN_CHECK_DELAY),
-                RateTerms::Nothing(None) => now + MAX_DELAY,
-                RateTerms::Part(_) => return None,
-            };
-            Some((kind, at))
+                RateTerms::Nothing(until) => {
+                    Some(Lack::Share(until.map(|until| until.min(now + MIN_CHECK_DELAY))))
+                }
+                RateTerms::Part(_) => None,
+            }
         };
-        LimitSource::ALL.into_iter().filter_map(ready_at).max_by_key(|(_, at)| *at)
+        LimitSource::ALL.into_iter().filter_map(lack_of).reduce(Lack::longer)
     }
 
     /// Returns the limit of a source of which a call lacks most in this process, and the time in

@@ -17,7 +17,7 @@ use super::{
     Admitted, Available, Candidate, GrantId, Limiter, Limits, Pool, Requirements, Rule, SchedulerSettings,
     SingleUpstream, Span, Ticket, Tracked, Upstream, UpstreamSlot,
 };
-use crate::budget::{AvailableBudget, Charge, Need, RateBudgets};
+use crate::budget::{AvailableBudget, Charge, Lack, Need, RateBudgets};
 use crate::{Lane, adaptive::Ended, kv::Kv, placement::ReplicaSet};
 use tidegate_config::TenantConfig;
 use tidegate_protocol::vllm::EngineMetrics;
@@ -149,8 +149,8 @@ impl Capacity {
     }
 
     /// Returns the rule that keeps a call from fitting into `available`, and when time alone
-    /// satisfies the rule. The time is `None` if only the end of another call can do so. Returns
-    /// `None` if the call fits.
+    /// satisfies the rule. The time is `None` if only the end of another call or another process can do
+    /// so. Returns `None` if the call fits.
     pub(super) fn lacking(
         &self,
         now: Instant,
@@ -163,13 +163,14 @@ impl Capacity {
         if !self.upstream.has_memory(call, available) {
             return Some((Rule::Kv, None));
         }
-        self.budgets.lacking(now, &call.needs.need).map(|(rule, at)| (rule, Some(at)))
+        self.budgets.lacking(now, &call.needs.need)
     }
 
     /// Returns when the rate budgets permit a call if no other call is dispatched before. Returns
-    /// `None` if `room` has too little memory, because time alone does not release memory.
+    /// `None` if `room` has too little memory, because time alone does not release memory, or if it is not
+    /// known when the budgets permit the call.
     pub(super) fn ready_at(&self, now: Instant, need: &Need, room: &AvailableBudget) -> Option<Instant> {
-        (need.kv <= room.max_need.kv).then(|| self.budgets.ready_at(now, need))
+        if need.kv <= room.max_need.kv { self.budgets.ready_at(now, need) } else { None }
     }
 
     /// Returns the rule to report while the upstream is closed: [`Rule::Outage`] if it is down,
@@ -401,11 +402,15 @@ impl Budgets {
         self.limiting().is_some_and(|budgets| budgets.is_exceeded_by(need))
     }
 
-    /// Returns the budget that delays the call for longest, and when it permits the call if no
-    /// other call is dispatched before. Returns `None` if all budgets permit the call now.
-    pub(super) fn lacking(&self, now: Instant, need: &Need) -> Option<(Rule, Instant)> {
-        let (kind, at) = self.limiting()?.ready_at(now, need)?;
-        Some((kind.into(), at))
+    /// Returns the rule that delays the call for longest, and when the budgets permit the call if no
+    /// other call is dispatched before. The time is `None` if it is not known, because the processes that
+    /// share a budget were lost. Returns `None` if all budgets permit the call now.
+    pub(super) fn lacking(&self, now: Instant, need: &Need) -> Option<(Rule, Option<Instant>)> {
+        let lack = self.limiting()?.lacking(now, need)?;
+        Some(match lack {
+            Lack::Limit(kind, at) => (kind.into(), Some(at)),
+            Lack::Share(until) => (Rule::Share, until),
+        })
     }
 
     /// Returns `true` if this process has used up a budget, so that the call does not fit now.
@@ -421,9 +426,9 @@ impl Budgets {
     }
 
     /// Returns when the budgets permit the call if no other call is dispatched before. Returns
-    /// `now` if they permit it now.
-    pub(super) fn ready_at(&self, now: Instant, need: &Need) -> Instant {
-        self.lacking(now, need).map_or(now, |(_, at)| at)
+    /// `now` if they permit it now, and `None` if the time is not known.
+    pub(super) fn ready_at(&self, now: Instant, need: &Need) -> Option<Instant> {
+        self.lacking(now, need).map_or(Some(now), |(_, at)| at)
     }
 
     /// Returns how long the budgets take to admit `calls` calls with this need. Returns zero if no

@@ -100,16 +100,16 @@ impl<W> Scheduler<W> {
         // The release of memory is not predicted: that of a single server is expected at once.
         let is_bounded = budgets.is_limiting() || (upstream.is_sized() && !upstream.can_bypass());
         let rates = is_bounded.then(|| {
-            // Not before each budget permits the call at all, for example after a used-up day.
-            let alone = budgets.ready_at(now, &needs.need).saturating_duration_since(now);
+            // Not before each budget permits the call at all, for example after a used-up day. If the
+            // processes that share a budget were lost, nothing predicts when they are back.
+            let alone = budgets.ready_at(now, &needs.need)?.saturating_duration_since(now);
             if ahead == 0 {
-                alone
-            } else {
-                let all = budgets.time_for(ahead, &queue.load.mean(*lane)) + budgets.time_for(1, &needs.need);
-                all.max(alone)
+                return Some(alone);
             }
+            let all = budgets.time_for(ahead, &queue.load.mean(*lane)) + budgets.time_for(1, &needs.need);
+            Some(all.max(alone))
         });
-        [slots, tenant_tokens, rates].into_iter().flatten().max()
+        [slots, tenant_tokens, rates.flatten()].into_iter().flatten().max()
     }
 }
 

@@ -11,7 +11,9 @@ use crate::budget::BudgetKind;
 pub enum Rule {
     /// All slots are in use.
     Slots,
-    /// All slots that this process may use of a shared limit are in use.
+    /// This process uses all that it may of a limit that several processes share. Without the store of a
+    /// shared rate, it may use nothing until it knows the others, and with `strict` until it has found them
+    /// again.
     Share,
     /// The number of calls that await their first token is at its adaptive limit.
     FirstTokens,
@@ -91,7 +93,7 @@ impl Rule {
     fn texts(self) -> (&'static str, &'static str) {
         match self {
             Rule::Slots => ("slots", "all slots are in use"),
-            Rule::Share => ("share", "this process uses all slots of the shared limit that it may use"),
+            Rule::Share => ("share", "this process uses all that it may of the shared limit"),
             Rule::FirstTokens => ("first_tokens", "the maximum number of calls await their first token"),
             Rule::TenantShare => {
                 ("tenant_share", "its tenant uses its share of the target, and other tenants need the rest")

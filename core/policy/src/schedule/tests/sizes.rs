@@ -10,9 +10,10 @@ use super::*;
 use crate::budget::RateBudgets;
 use crate::kv::{Forecast, Kv};
 use crate::testing::epoch;
-use tidegate_config::{Counting, RateConfig, TenantConfig};
+use tidegate_config::{Counting, Predict, RateConfig, TenantConfig};
 use tidegate_protocol::Usage;
 use tidegate_protocol::vllm::EngineMetrics;
+use tidegate_share::LeaseTimes;
 
 /// Creates a scheduler with more slots than needed, an ageing time of ten seconds, and a rate
 /// budget of 600 tokens per minute that holds at most 60 tokens. `change` may change the settings
@@ -471,4 +472,27 @@ fn memory_that_is_reported_while_calls_wait_applies_to_them() {
         let [known, reported] = orders;
         assert_eq!(reported, known, "seed {seed}");
     }
+}
+
+/// A process in strict mode admits nothing without the store, and nobody knows when the store is back.
+#[test]
+fn call_waits_for_a_lost_store_of_shared_rates() {
+    let (mut scheduler, budgets, now) = of_tokens(|settings| settings.predict = Predict::Deadline);
+    let lose_store = |budgets: &mut RateBudgets| {
+        budgets.share(now, true, LeaseTimes::REMOTE);
+        let set = budgets.shared_sets().next()?;
+        budgets.join(now, set)?;
+        budgets.with_stock(set, |stock| stock.on_alive(now))?;
+        budgets.with_stock(set, |stock| stock.on_lost(now))
+    };
+    lose_store(&mut budgets.lock()).expect("the rate is shared");
+    for later in [secs(0.5), secs(2.0)] {
+        let now = now + later;
+        let call = Ticket { deadline: now + secs(60.0), ..sized("a", 10, now) };
+        let waiter = queue(&mut scheduler, now, call, "a");
+        let why = scheduler.explain(now, waiter).expect("it waits");
+        assert_eq!(why.rule, Rule::Share);
+        assert!(why.expected.is_none_or(|expected| expected < secs(1.0)), "{why:?}");
+    }
+    assert!(scheduler.next(now + secs(2.0)).is_none());
 }
