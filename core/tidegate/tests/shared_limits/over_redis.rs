@@ -1,9 +1,11 @@
 //! The store is a real Redis server.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::config::{Share, Target};
+use parking_lot::Mutex;
+use tidegate::config::{Pool, Share, Target};
 use tidegate::{Context, Gate, GateBuilder};
 use tidegate_test_servers::{RedisServer, free_port};
 
@@ -214,6 +216,51 @@ async fn members_survive_a_server_that_is_killed_and_started_again() {
         assert_eq!(answer_of(call).await, "200");
     }
     assert!(upstream.seen().peak <= 10, "{}", upstream.seen().peak);
+}
+
+/// The server refuses changes, but passes on what the members of a pool publish.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn server_that_refuses_changes_is_reported_once_and_gets_few_connections() {
+    let lines = Arc::new(Mutex::new(Vec::<String>::new()));
+    let all = lines.clone();
+    tidegate::forward_log_lines(move |_, line| all.lock().push(line));
+    let logged = |text: &str| {
+        let is_own = |line: &&String| line.contains("read-only-store") && line.contains(text);
+        lines.lock().iter().filter(is_own).count()
+    };
+    let (server, upstream) = (server(), Upstream::start().await);
+    let (url, pool_url) = (upstream.url(), "http://pool.test/v1");
+    let pool = Pool::new([&url]).poll(None).health(None);
+    let gate = Gate::builder()
+        .target(Target::new("llm").url(&url).cap(4))
+        .target(Target::new("pool").url(pool_url).pool(pool))
+        .share(Share::redis(server.url()).name("read-only-store"))
+        .build()
+        .unwrap();
+    upstream.answer(MANY);
+    for url in [url.as_str(), pool_url] {
+        assert_eq!(call(&gate, url).await, "200");
+    }
+    let allow_changes = |allow: bool| {
+        let replicas = if allow { "0" } else { "1" };
+        let answer = server.command(&["config", "set", "min-replicas-to-write", replicas]).unwrap();
+        assert!(answer.contains("OK"), "{answer}");
+    };
+    let connections = || -> usize {
+        let stats = server.command(&["info", "stats"]).unwrap();
+        let count = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
+        count.unwrap().trim().parse().unwrap()
+    };
+    allow_changes(false);
+    until(|| logged("store of shared limits is lost") == 1).await;
+    let before = connections();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let more = connections() - before;
+    assert!(more <= 8, "{more} connections in 3 s");
+    assert_eq!((logged("is lost"), logged("shared again")), (1, 0));
+    allow_changes(true);
+    until(|| logged("shared again") == 1).await;
+    assert_eq!(logged("is lost"), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::digest::{SHA256, digest};
-use redis::RedisResult;
+use redis::{ErrorKind, RedisError, RedisResult};
 use tokio::time::timeout;
 
 use super::super::limit::{SharedLimit, Told};
@@ -97,6 +97,9 @@ pub(super) struct Account {
     is_turn_of_events: bool,
     /// When the next report is due in any case, or the next attempt to join.
     pub(super) again_at: Option<Instant>,
+    /// The earliest time of the next attempt to join after the store has answered with an error. `None` after
+    /// another answer.
+    retries_at: Option<Instant>,
 }
 
 /// A message that is due, with the subscriptions that change before it.
@@ -167,6 +170,7 @@ impl Account {
             epoch: String::new(),
             is_turn_of_events: false,
             again_at: None,
+            retries_at: None,
         }
     }
 
@@ -351,6 +355,11 @@ impl Account {
         self.state != State::Out
     }
 
+    /// Whether the store has answered the message that joins.
+    pub(super) fn is_joined(&self) -> bool {
+        matches!(self.state, State::Idle | State::Busy)
+    }
+
     /// Records that the last message was answered, when the answer does not matter any more.
     pub(super) fn on_ignored_answer(&mut self) {
         self.state = State::Idle;
@@ -434,7 +443,7 @@ impl Account {
     /// Records that a text was published, and how many members received it.
     pub(super) fn on_published(&mut self, receivers: u32) {
         self.events.on_published(receivers);
-        self.state = State::Idle;
+        (self.state, self.retries_at) = (State::Idle, None);
         self.old_ids.clear();
     }
 
@@ -460,7 +469,7 @@ impl Account {
                 situation.again
             }
         };
-        self.state = State::Idle;
+        (self.state, self.retries_at) = (State::Idle, None);
         self.joined_at.get_or_insert_with(now);
         self.unanswered.clear();
         self.answered_at = Some(now());
@@ -541,6 +550,17 @@ impl Account {
         self.is_forgotten = self.again_at.is_none();
     }
 
+    /// Records that the store has not answered a message, or with an error. The member joins again after
+    /// `delay`. If the store has answered, this also holds for the next connection.
+    pub(super) fn on_failed(&mut self, error: &RedisError, delay: Duration) {
+        let retries_at = Some(now() + delay);
+        if error.kind() != ErrorKind::Io {
+            self.retries_at = retries_at;
+        }
+        self.on_lost();
+        self.again_at = self.again_at.max(retries_at);
+    }
+
     /// Records that the store is lost. It may have applied the message that it has not answered.
     pub(super) fn on_lost(&mut self) {
         // If the store counts a charge twice, no limit is exceeded.
@@ -560,7 +580,7 @@ impl Account {
         }
         self.state = State::Out;
         (self.pushed, self.owes_subscription) = (0, false);
-        self.again_at = self.joins_again_at();
+        self.again_at = self.joins_again_at().max(self.retries_at);
         self.events = CallEventExchange::new(self.limit.clone(), self.key.clone(), self.id.clone());
         self.limit.on_lost();
     }

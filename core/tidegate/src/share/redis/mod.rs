@@ -129,7 +129,8 @@ impl Member {
         }
     }
 
-    /// Passes messages between the store and the schedulers. Resets `delay` when the store answers.
+    /// Passes messages between the store and the schedulers. Resets `delay` when the store has answered all
+    /// members: it may answer one kind of message, and refuse another one.
     async fn serve(
         &mut self,
         connection: &Connection,
@@ -163,7 +164,11 @@ impl Member {
                 }
                 Some(Ok(answered)) = exchanges.join_next(), if !exchanges.is_empty() => {
                     match self.on_answer(answered) {
-                        Ok(()) => *delay = RECONNECT_DELAY,
+                        Ok(()) if self.accounts.values().all(Account::is_joined) => {
+                            *delay = RECONNECT_DELAY;
+                            self.report_return();
+                        }
+                        Ok(()) => {}
                         Err(error) if connection.outlives(&error) => self.warn(&error),
                         Err(error) => return End::Lost(error),
                     }
@@ -315,17 +320,11 @@ impl Member {
             Answer::Unknown => Ok(None),
         });
         match applied {
-            Ok(Some(())) => {
-                if std::mem::take(&mut self.has_warned) {
-                    tracing::info!(share = &*self.name, "limits are shared again");
-                }
-                return Ok(());
-            }
+            Ok(Some(())) => return Ok(()),
             // The store has lost its state, or has not heard this member for long.
             Ok(None) => account.on_forgotten(),
             Err(error) => {
-                account.on_lost();
-                account.again_at = account.again_at.max(Some(now() + MAX_RECONNECT_DELAY));
+                account.on_failed(&error, MAX_RECONNECT_DELAY);
                 self.apply_commands();
                 return Err(error);
             }
@@ -333,6 +332,13 @@ impl Member {
         // The claim includes what was reported in the meantime.
         self.apply_commands();
         Ok(())
+    }
+
+    /// Logs that the store is back, if the log says that it is lost.
+    fn report_return(&mut self) {
+        if std::mem::take(&mut self.has_warned) {
+            tracing::info!(share = &*self.name, "limits are shared again");
+        }
     }
 
     fn warn(&mut self, error: &RedisError) {
