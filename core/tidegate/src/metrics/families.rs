@@ -110,7 +110,7 @@ families! {
     limit_moves: IntCounterVec = opts("limit_moves_total",
         "Changes of the adaptive limit, by cause.", ["target", "cause"]);
     limit_saturated: GaugeVec = opts("limit_saturated",
-        "1 if demand exceeds an adaptive limit that was found too high within the last minute (add replicas), otherwise 0.", ["target"]);
+        "1 if demand exceeds an adaptive limit that was found too high within the last minute (add replicas), otherwise 0. For pools: of all replicas that accept calls.", ["target"]);
     awaiting: GaugeVec = opts("awaiting_first_token",
         "Calls in flight that await their first token. Only for adaptive limits.", ["target"]);
     awaiting_limit: GaugeVec = opts("awaiting_first_token_limit",
@@ -211,6 +211,17 @@ pub(super) fn nonzero(
 ) -> BTreeMap<&'static str, u64> {
     let count = |label| (label, family.with_label_values(&[owner, label]).get());
     labels.into_iter().map(count).filter(|(_, count)| *count > 0).collect()
+}
+
+/// Sets a series of a family, or removes it if there is no value.
+pub(super) fn set_or_remove(family: &GaugeVec, labels: &[&str], value: Option<f64>) {
+    match value {
+        Some(value) => family.with_label_values(labels).set(value),
+        None => {
+            // Fails if the series does not exist.
+            let _ = family.remove_label_values(labels);
+        }
+    }
 }
 
 /// Removes the series of a family for all combinations of `values`, if it has this `label`.

@@ -2,7 +2,7 @@
 
 use prometheus::{Gauge, GaugeVec, IntCounter, IntCounterVec};
 
-use super::families::Families;
+use super::families::{Families, set_or_remove};
 use crate::adaptive::{AdaptiveView, DecisionCause};
 
 /// The Prometheus series of one adaptive limit. They are created and looked up once, when the
@@ -11,16 +11,25 @@ pub(super) struct LimitMetrics {
     /// Number of changes of the limit, by cause, in the order of [`DecisionCause::ALL`].
     moves: [IntCounter; DecisionCause::ALL.len()],
     saturated: Gauge,
-    /// The number of calls that await their first token, the maximum of that number, and the work of
-    /// these calls. `None` for tools, whose requests have no first token.
-    first_tokens: Option<[Gauge; 3]>,
+    /// `None` for tools, whose requests have no first token.
+    first_tokens: Option<FirstTokenMetrics>,
+}
+
+/// The Prometheus series of the calls of a target that await their first token. They exist while the limit
+/// of the target is adaptive.
+struct FirstTokenMetrics {
+    target: String,
+    /// The number of these calls, the maximum of that number, the work of these calls, and the work that
+    /// keeps the upstream busy.
+    gauges: [GaugeVec; 4],
 }
 
 impl LimitMetrics {
     pub(super) fn for_target(families: &Families, name: &str) -> Self {
-        let gauges = [&families.awaiting, &families.awaiting_limit, &families.awaiting_work];
+        let Families { awaiting, awaiting_limit, awaiting_work, first_token_capacity, .. } = families;
+        let gauges = [awaiting, awaiting_limit, awaiting_work, first_token_capacity].map(GaugeVec::clone);
         let limit = Self::new(name, &families.limit_moves, &families.limit_saturated);
-        Self { first_tokens: Some(gauges.map(|family| family.with_label_values(&[name]))), ..limit }
+        Self { first_tokens: Some(FirstTokenMetrics { target: name.to_owned(), gauges }), ..limit }
     }
 
     pub(super) fn for_tool(families: &Families, name: &str) -> Self {
@@ -35,16 +44,29 @@ impl LimitMetrics {
         }
     }
 
-    /// Sets the series to the values in `view`. Called before the metrics are exported.
-    pub(super) fn set(&self, view: &AdaptiveView) {
-        for (counter, total) in self.moves.iter().zip(view.limit.moves) {
+    /// Sets the series to the values in `view`, or to those of a limit that is not adaptive any more if there
+    /// is none. Called before the metrics are exported.
+    pub(super) fn set(&self, view: Option<&AdaptiveView>) {
+        let moves = view.into_iter().flat_map(|view| view.limit.moves);
+        for (counter, total) in self.moves.iter().zip(moves) {
             counter.inc_by(total.saturating_sub(counter.get()));
         }
-        self.saturated.set(f64::from(u8::from(view.saturated)));
-        if let Some([awaiting, awaiting_limit, work]) = &self.first_tokens {
-            awaiting.set(view.limit.awaiting as f64);
-            awaiting_limit.set(view.limit.awaiting_limit as f64);
-            work.set(view.limit.awaiting_work as f64);
+        self.set_saturated(view.is_some_and(|view| view.saturated));
+        if let Some(FirstTokenMetrics { target, gauges }) = &self.first_tokens {
+            let values = view.map(|AdaptiveView { limit, .. }| {
+                let capacity = limit.first_token_capacity.map(|capacity| capacity as f64);
+                let known = [limit.awaiting as f64, limit.awaiting_limit as f64, limit.awaiting_work as f64];
+                let [awaiting, awaiting_limit, work] = known.map(Some);
+                [awaiting, awaiting_limit, work, capacity]
+            });
+            for (gauge, value) in gauges.iter().zip(values.unwrap_or_default()) {
+                set_or_remove(gauge, &[target.as_str()], value);
+            }
         }
+    }
+
+    /// Sets whether the limit is saturated.
+    pub(super) fn set_saturated(&self, is_saturated: bool) {
+        self.saturated.set(f64::from(u8::from(is_saturated)));
     }
 }

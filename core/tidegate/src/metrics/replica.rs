@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use prometheus::{Gauge, IntCounter};
 
-use super::families::{Families, LabelValues};
+use super::families::{Families, LabelValues, set_or_remove};
 use crate::placement::ReplicaView;
 
 /// The causes of failed attempts at a replica, which are label values, each with the failure
@@ -57,12 +57,7 @@ impl ReplicaMetrics {
         self.in_choice.set(f64::from(u8::from(view.is_eligible)));
         // An unknown value is not exported, so that a sum over replicas contains the known ones
         // only.
-        match view.others {
-            Some(others) => families.replica_others.with_label_values(labels).set(others),
-            None => {
-                let _ = families.replica_others.remove_label_values(labels);
-            }
-        }
+        set_or_remove(&families.replica_others, labels, view.others);
     }
 }
 

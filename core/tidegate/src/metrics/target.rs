@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use prometheus::{Histogram, IntCounter, IntCounterVec};
 
-use super::families::{Families, LabelValues, nonzero};
+use super::families::{Families, LabelValues, nonzero, set_or_remove};
 use super::hedge_outcome::HedgeOutcome;
 use super::limit::LimitMetrics;
 use super::replica::ReplicaSeries;
@@ -267,11 +267,8 @@ impl TargetMetrics {
     pub(super) fn set(&self, view: &SchedulerView, budgets: &[BudgetView]) {
         let (families, name) = (&*self.families, &*self.name);
         families.limit.with_label_values(&[name]).set(view.limit as f64);
-        if let (Some(limit), Some(adaptive)) = (&self.adaptive, &view.adaptive) {
-            limit.set(adaptive);
-            if let Some(capacity) = adaptive.limit.first_token_capacity {
-                families.first_token_capacity.with_label_values(&[name]).set(capacity as f64);
-            }
+        if let Some(limit) = &self.adaptive {
+            limit.set(view.adaptive.as_ref());
         }
         if let Some(share) = &view.share {
             families.share_slots.with_label_values(&[name]).set(share.slots as f64);
@@ -281,15 +278,17 @@ impl TargetMetrics {
         families.cooling.with_label_values(&[name]).set(view.cool_for.unwrap_or_default().as_secs_f64());
         let gap = families.gap.with_label_values(&[name]);
         gap.inc_by((view.gap.as_secs_f64() - gap.get()).max(0.0));
-        for budget in budgets {
-            let labels = [name, budget.kind.as_str()];
-            families.budget_limit.with_label_values(&labels).set(budget.limit as f64);
-            families.budget_level.with_label_values(&labels).set(budget.level as f64 - budget.debt as f64);
+        for kind in BudgetKind::ALL {
+            let labels = [name, kind.as_str()];
+            let budget = budgets.iter().find(|budget| budget.kind == kind);
+            let level = budget.map(|budget| budget.level as f64 - budget.debt as f64);
+            set_or_remove(&families.budget_limit, &labels, budget.map(|budget| budget.limit as f64));
+            set_or_remove(&families.budget_level, &labels, level);
         }
-        if let Some(kv) = &view.kv {
-            for (what, tokens) in MEMORY.into_iter().zip([kv.usable, kv.held, kv.peak]) {
-                families.kv.with_label_values(&[name, what]).set(tokens as f64);
-            }
+        let memory = view.kv.as_ref().map(|kv| [kv.usable, kv.held, kv.peak]);
+        let memory = memory.map(|tokens| tokens.map(|tokens| Some(tokens as f64)));
+        for (what, tokens) in MEMORY.into_iter().zip(memory.unwrap_or_default()) {
+            set_or_remove(&families.kv, &[name, what], tokens);
         }
         let mut sums: HashMap<&str, [usize; 3]> = HashMap::new();
         for tenant in &view.tenants {
@@ -308,10 +307,24 @@ impl TargetMetrics {
     }
 
     /// Sets the gauges of the replicas of a pool to the values in `views`. Called before the
-    /// metrics are exported.
+    /// metrics are exported, after [`TargetMetrics::set`].
     pub(super) fn set_replicas(&self, views: &[ReplicaView]) {
         self.replicas.set(views);
+        if let Some(limit) = self.adaptive.as_ref().filter(|_| self.is_pool) {
+            limit.set_saturated(are_saturated(views));
+        }
     }
+}
+
+/// Returns `true` if at least one replica of a pool accepts calls, and the adaptive limit of each replica
+/// that does is saturated.
+fn are_saturated(replicas: &[ReplicaView]) -> bool {
+    let is_saturated = |replica: &ReplicaView| {
+        let adaptive = replica.slots.as_ref().and_then(|slots| slots.adaptive.as_ref());
+        adaptive.is_some_and(|adaptive| adaptive.saturated)
+    };
+    let mut eligible = replicas.iter().filter(|replica| replica.is_eligible).peekable();
+    eligible.peek().is_some() && eligible.all(is_saturated)
 }
 
 /// Returns the base URLs of the replicas that the configuration lists. Empty if the target is not a

@@ -126,8 +126,8 @@ impl ToolMetrics {
         set(&self.families.tool_in_flight, view.in_flight);
         set(&self.families.tool_limit, view.limit);
         set(&self.families.tool_waiting, view.waiting);
-        if let (Some(limit), Some(adaptive)) = (&self.adaptive, &view.adaptive) {
-            limit.set(adaptive);
+        if let Some(limit) = &self.adaptive {
+            limit.set(view.adaptive.as_ref());
         }
     }
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use http::Response;
 use http_body_util::BodyExt;
-use tidegate::config::{LimitSettings, Mode, Target, Tenant, Tool};
+use tidegate::config::{LimitSettings, Mode, Pool, Target, Tenant, Tool};
 use tidegate::snapshot::{LimitSnapshot, TargetSnapshot};
 use tidegate::{CallStatus, Context, Gate, ResponseBody};
 use tokio::task::JoinHandle;
@@ -120,20 +120,76 @@ async fn late_first_tokens_cut_the_limit_and_cancel_no_call() {
     assert_idle(&gate);
 }
 
-#[tokio::test(start_paused = true)]
-async fn demand_after_a_cut_reports_saturation() {
+/// Returns an upstream whose first tokens are late after the first calls.
+fn late_after_a_while() -> tidegate::Transport {
     let (transport, _) = upstream(|n, _, exchange| async move {
         Ok(answer(exchange, if n < 20 { 100 * MS } else { 5 * SECOND }, 2 * SECOND))
     });
-    let gate = gate(transport, |t| t.ttft(2 * SECOND).wait(300 * SECOND).limit(adaptive(16)));
-    load(&gate, 1, 60 * SECOND).await;
-    let calls: Vec<_> = (0..100).map(|_| start(&gate, true)).collect();
+    transport
+}
+
+/// Learns the latency at low load, and then makes more calls than the limit permits. Returns the calls.
+async fn saturate(gate: &Gate) -> Vec<JoinHandle<Result<Bytes, tidegate::Error>>> {
+    load(gate, 1, 60 * SECOND).await;
+    let calls = (0..100).map(|_| start(gate, true)).collect();
     sleep(30 * SECOND).await;
+    calls
+}
+
+/// Returns `true` if the metrics of the gate contain this value of the series of the target.
+fn has_metric(gate: &Gate, series: &str, value: usize) -> bool {
+    let expected = format!("tidegate_{series}{{target=\"llm\"}} {value}");
+    gate.prometheus().lines().any(|line| line == expected)
+}
+
+#[tokio::test(start_paused = true)]
+async fn demand_after_a_cut_reports_saturation() {
+    let gate = gate(late_after_a_while(), |t| t.ttft(2 * SECOND).wait(300 * SECOND).limit(adaptive(16)));
+    let calls = saturate(&gate).await;
     assert!(limit(&gate).saturated, "{:?}", limit(&gate));
-    assert!(gate.prometheus().contains(r#"tidegate_limit_saturated{target="llm"} 1"#));
+    assert!(has_metric(&gate, "limit_saturated", 1));
     calls.iter().for_each(JoinHandle::abort);
     sleep(SECOND).await;
     assert!(!limit(&gate).saturated, "nobody presses on it");
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pool_is_saturated_if_all_of_its_replicas_are() {
+    let (first, second) = ("http://10.0.0.1:8000", "http://10.0.0.2:8000");
+    let pool = Pool::new([first]).poll(None).health(None);
+    let pooled = Target::new("llm").pool(pool).ttft(2 * SECOND).wait(300 * SECOND).limit(adaptive(16));
+    let gate = Gate::builder().target(pooled).build_over(late_after_a_while()).unwrap();
+    let saturated = || -> Vec<bool> {
+        let replicas = target(&gate).replicas;
+        replicas.iter().map(|replica| replica.adaptive.as_ref().unwrap().saturated).collect()
+    };
+    assert!(has_metric(&gate, "limit_saturated", 0));
+    let calls = saturate(&gate).await;
+    assert_eq!(saturated(), [true]);
+    assert!(has_metric(&gate, "limit_saturated", 1));
+    gate.set_replicas("llm", [first, second]).unwrap();
+    assert_eq!(saturated().len(), 2);
+    assert!(has_metric(&gate, "limit_saturated", 0), "the second replica has served no call");
+    calls.iter().for_each(JoinHandle::abort);
+    sleep(SECOND).await;
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn metrics_of_the_adaptive_limit_end_with_it() {
+    let gate = gate(late_after_a_while(), |t| t.ttft(2 * SECOND).wait(300 * SECOND).limit(adaptive(16)));
+    let calls = saturate(&gate).await;
+    let awaiting = r#"tidegate_awaiting_first_token_limit{target="llm"}"#;
+    assert!(has_metric(&gate, "limit_saturated", 1) && gate.prometheus().contains(awaiting));
+    gate.set_cap("llm", 8).unwrap();
+    assert!(has_metric(&gate, "limit_saturated", 0) && has_metric(&gate, "limit", 8));
+    let text = gate.prometheus();
+    for series in ["tidegate_awaiting_first_token", "tidegate_first_token_capacity_tokens"] {
+        assert!(!text.lines().any(|line| line.starts_with(series)), "{series} is left in\n{text}");
+    }
+    calls.iter().for_each(JoinHandle::abort);
+    sleep(SECOND).await;
     assert_idle(&gate);
 }
 

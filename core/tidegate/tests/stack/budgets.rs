@@ -23,3 +23,31 @@ async fn responses_without_rate_headers_raise_a_cut_rate() {
     assert_eq!(burst(), 6.0);
     assert_idle(&gate);
 }
+
+/// The first answer seems to announce a limit per minute. The second one shows that the limit is per day.
+#[tokio::test(start_paused = true)]
+async fn metrics_of_a_budget_end_with_it() {
+    let (transport, _) = upstream(|n, _, exchange| async move {
+        let mut response = json(exchange, ANSWER);
+        let mut set = |name: &'static str, value: &'static str| {
+            response.headers_mut().insert(name, http::HeaderValue::from_static(value));
+        };
+        set("x-ratelimit-limit-requests", "14400");
+        set("x-ratelimit-remaining-requests", if n == 0 { "14399" } else { "14398" });
+        if n > 0 {
+            set("x-ratelimit-reset-requests", "20h0m0s");
+        }
+        Ok(response)
+    });
+    let gate = gate(transport, |target| target);
+    for (announced, other) in [("requests", "requests_per_day"), ("requests_per_day", "requests")] {
+        read(gate.client().call(chat(false)).await.unwrap()).await.unwrap();
+        let text = gate.prometheus();
+        for family in ["budget_limit", "budget_level"] {
+            let series = |kind| format!("tidegate_{family}{{budget=\"{kind}\",target=\"llm\"}}");
+            assert!(text.contains(&series(announced)), "{announced} is missing from\n{text}");
+            assert!(!text.contains(&series(other)), "{other} is in\n{text}");
+        }
+    }
+    assert_idle(&gate);
+}
