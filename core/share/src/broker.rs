@@ -42,6 +42,13 @@ struct Resource {
     cools_until: Option<Instant>,
 }
 
+impl Resource {
+    /// Returns `true` if nothing of the resource must be remembered: it has no member, and no cool-down.
+    fn is_unused(&self, now: Instant) -> bool {
+        self.division.is_empty() && self.cools_until.is_none_or(|until| until <= now)
+    }
+}
+
 /// Messages with their receivers.
 type Messages = Vec<(MemberId, ToMember)>;
 
@@ -88,6 +95,8 @@ impl Broker {
     /// Applies a report, and tells the members what has changed.
     fn report(&mut self, now: Instant, from: MemberId, resource: &Arc<str>, report: &Report) -> Messages {
         if !self.resources.contains_key(resource) {
+            // The last members of some may have left during a cool-down.
+            self.resources.retain(|_, resource| !resource.is_unused(now));
             if self.resources.len() >= MAX_RESOURCES || resource.len() > MAX_NAME {
                 return Vec::new();
             }
@@ -185,9 +194,8 @@ impl Broker {
             rates.leave(now, member);
         }
         let mut messages = self.leave_pool(member, name);
-        let Some(Resource { division, cools_until }) = self.resources.get_mut(name) else {
-            return messages;
-        };
+        let Some(resource) = self.resources.get_mut(name) else { return messages };
+        let division = &mut resource.division;
         if division.members().all(|id| id != member) {
             return messages;
         }
@@ -197,7 +205,7 @@ impl Broker {
         if adapts {
             messages.extend(forget(name, division, member));
         }
-        if division.is_empty() && cools_until.is_none_or(|until| until <= now) {
+        if resource.is_unused(now) {
             self.resources.remove(name);
         }
         messages
@@ -315,4 +323,40 @@ fn tell(name: &Arc<str>, of: MemberId, evidence: &Evidence, to: impl Iterator<It
 
 fn cool_down(name: &Arc<str>, time: Duration) -> ToMember {
     ToMember::CoolDown { resource: name.clone(), for_ms: cool_down_ms(time) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rates::epoch;
+
+    #[test]
+    fn resource_is_forgotten_when_its_last_member_has_left_during_a_cool_down() {
+        let now = epoch();
+        let mut broker = Broker::new(now, Predecessor::None);
+        let join = |broker: &mut Broker, now, name: &str| {
+            let report = Report {
+                cap: 4,
+                weight: 1.0,
+                want: 0,
+                returned: 0,
+                claim: 0,
+                known_survivors: 0,
+                adaptive: None,
+                role: None,
+            };
+            let message = ToBroker::Report { resource: name.into(), report, heartbeat: None };
+            broker.on_message(now, MemberId(1), &message);
+            broker.resources.keys().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(join(&mut broker, now, "first"), ["first"]);
+        let cool_down = ToBroker::CoolDown { resource: "first".into(), for_ms: 10_000 };
+        broker.on_message(now, MemberId(1), &cool_down);
+        broker.on_message(now, MemberId(1), &ToBroker::Leave { resource: "first".into() });
+        // Members that join meanwhile must be told of the cool-down.
+        let at = now + Duration::from_secs(9);
+        assert_eq!(join(&mut broker, at, "second"), ["first", "second"]);
+        let at = now + Duration::from_secs(10);
+        assert_eq!(join(&mut broker, at, "third"), ["second", "third"]);
+    }
 }
