@@ -542,6 +542,16 @@ mod tests {
         assert_eq!(watch(observer(), body[..2 * MAX_EVENT].chunks(9_999)), (vec![], End::Truncated));
     }
 
+    /// A counter of tokens would go back when it overflows.
+    #[test]
+    fn impossible_token_counts_are_cut() {
+        let body = format!(r#"{{"usage": {{"prompt_tokens": {0}, "completion_tokens": {0}}}}}"#, u64::MAX);
+        let observer = Observer::new(Dialect::OpenAiChat, &headers("application/json"), false);
+        let (signals, _) = watch(observer, std::iter::once(body.as_bytes()));
+        let usage = Usage { input: 1 << 40, output: 1 << 40, cached_input: 0 };
+        assert_eq!(signals, [Signal::Usage(usage)]);
+    }
+
     #[test]
     fn debug_shows_no_content() {
         let mut observer = Observer::new(Dialect::OpenAiChat, &headers("application/json"), false);

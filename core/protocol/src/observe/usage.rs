@@ -107,12 +107,16 @@ impl From<Fields> for Counts {
 }
 
 impl Usage {
-    /// Replaces the counts that are reported and keeps the others. Returns `true` if input or
-    /// output tokens were reported.
+    /// The largest count that is believed. The sums of larger ones would overflow.
+    const MAX_COUNT: u64 = 1 << 40;
+
+    /// Replaces the counts that are reported and keeps the others. Counts above [`Self::MAX_COUNT`] are
+    /// cut. Returns `true` if input or output tokens were reported.
     pub(super) fn update(&mut self, counts: Counts) -> bool {
-        self.input = counts.input.unwrap_or(self.input);
-        self.output = counts.output.unwrap_or(self.output);
-        self.cached_input = counts.cached_input.unwrap_or(self.cached_input);
+        let cut = |count: u64| count.min(Self::MAX_COUNT);
+        self.input = counts.input.map_or(self.input, cut);
+        self.output = counts.output.map_or(self.output, cut);
+        self.cached_input = counts.cached_input.map_or(self.cached_input, cut);
         counts.input.is_some() || counts.output.is_some()
     }
 }
