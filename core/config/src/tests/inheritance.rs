@@ -73,12 +73,8 @@ fn every_key_of_a_file_is_read() {
             ..ToolConfig::with_cap(1)
         }
     );
-    let share = ShareConfig {
-        store: ShareStore::Off,
-        name: "web_1".into(),
-        strict: true,
-        ..ShareConfig::default()
-    };
+    let share =
+        ShareConfig { store: ShareStore::Off, name: "web_1".into(), strict: true, ..ShareConfig::default() };
     assert_eq!(config.share, share);
     assert_eq!(
         config.transport,

@@ -436,9 +436,8 @@ async fn channels_in_a_cluster_are_received_again_after_connections_were_closed(
     for name in &names {
         drop(gate.acquire_tool(name, &Context::default()).await.unwrap());
     }
-    let number = |node: &RedisServer| {
-        node.command(&["pubsub", "shardchannels"]).unwrap().split_whitespace().count()
-    };
+    let number =
+        |node: &RedisServer| node.command(&["pubsub", "shardchannels"]).unwrap().split_whitespace().count();
     let has_all = || nodes.iter().map(number).sum::<usize>() == names.len();
     until(has_all).await;
     for _ in 0..2 {
