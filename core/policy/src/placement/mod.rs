@@ -44,7 +44,7 @@ use tidegate_config::{PoolConfig, ReplicaConfig};
 
 use fastrand::Rng;
 
-use self::health::{HealthSettings, HealthState};
+use self::health::{HealthSettings, HealthState, OtherReplicas};
 pub use self::replica_set::ReplicaSet;
 pub use self::types::{
     Fault, Observation, Placed, PollKind, PollRequest, PollRequests, ReplicaId, Wants, Work,
@@ -71,6 +71,8 @@ pub struct Placement {
     ids: u64,
     /// Number of calls that were counted, of partners too. It is also the number of the last call.
     calls: u64,
+    /// Number of calls that replicas have rejected, without those that do not count for their health.
+    rejected: u64,
     rng: Rng,
     polls: PollSchedule,
     settings: HealthSettings,
@@ -195,6 +197,7 @@ impl Placement {
             replicas: Vec::new(),
             ids: 0,
             calls: 0,
+            rejected: 0,
             rng: Rng::with_seed(seed),
             polls: PollSchedule { poll, active_at: None, model_wanted_at: None },
             settings: HealthSettings {
@@ -436,8 +439,23 @@ impl Placement {
         if let (Fault::NoModel, Some(model)) = (fault, &call.model) {
             replica.on_model_missing(model);
         }
+        if fault == Fault::Rejected {
+            self.count_rejected(now, call);
+        }
         self.settle(now);
         counts
+    }
+
+    /// Counts a call that its replica rejected, and compares the replica with the others.
+    fn count_rejected(&mut self, now: Instant, call: &PlacedCall) {
+        let conversation = self.counts.key(&call.affinity, self.members().len());
+        let others = self.filter(|replica| !replica.draining && replica.health.is_eligible());
+        let others = others.less(ReplicaSet::one(call.at));
+        let others = self.known().filter(|(at, _)| others.contains(*at)).map(|(_, other)| &other.health);
+        let others = OtherReplicas::new(others, self.rejected);
+        if let Some(replica) = replica_of(&mut self.replicas, call) {
+            self.rejected += u64::from(replica.health.on_rejected(now, conversation, others));
+        }
     }
 
     /// Returns `true` if the replica answered 404 for a model since the last answer to a model poll.

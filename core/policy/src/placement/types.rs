@@ -137,11 +137,15 @@ pub enum Fault {
     NoModel,
     /// The replica is healthy, but does not accept the credential of the call (401).
     Unauthenticated,
+    /// The replica rejected the call with another error that a retry would not change, such as 400,
+    /// 403 or 404. The cause may be the call or the replica.
+    Rejected,
 }
 
 impl Fault {
     /// Returns the replica's fault in the outcome of an attempt. Returns `None` if the attempt was
-    /// accepted or cancelled, or failed for a reason that says nothing about the replica.
+    /// accepted or cancelled, or failed for a reason that says nothing about the replica. The result
+    /// [`Fault::Rejected`] is a fault only if the replica rejects many calls.
     ///
     /// `has_begun` is `true` if the response had begun: then only a broken response is a fault, and
     /// a timeout is not.
@@ -155,7 +159,7 @@ impl Fault {
                 Class::Overloaded => Some(Self::Full(outcome.retry_after())),
                 Class::RateLimited => Some(Self::Limited(outcome.retry_after())),
                 Class::ServerError | Class::Timeout if verdict.retryable => Some(Self::Broke),
-                _ => None,
+                _ => (!has_begun).then_some(Self::Rejected),
             },
             AttemptOutcome::Failed(failure) => match (&failure.kind, &failure.cause) {
                 (ErrorKind::Transport | ErrorKind::Truncated, _) if has_begun => Some(Self::Broke),

@@ -96,7 +96,7 @@ mod tests {
             (rejected(503, None), busy, Some(Fault::Full(None)), Some(Ended::Overloaded)),
             (rejected(504, None), other, broke, late),
             (rejected(500, None), other, broke, no_sample),
-            (rejected(400, None), None, None, no_sample),
+            (rejected(400, None), None, Some(Fault::Rejected), no_sample),
             (failed(ErrorKind::Connect, ConnectRefused), unread, Some(Fault::ConnectRefused), no_sample),
             (failed(ErrorKind::ConnectTimeout, Upstream), unread, unreached, no_sample),
             (failed(ErrorKind::Transport, Upstream), other, broke, no_sample),

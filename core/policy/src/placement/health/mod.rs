@@ -7,7 +7,8 @@
 //!
 //! - **in**: healthy and eligible. The usable share of its weight grows during slow start.
 //! - **suspect**: ejected, that is, not eligible. Entered on one refused connection, one probe that
-//!   fails or times out, or [`MAX_FAILURES`] failed calls within [`WINDOW`].
+//!   fails or times out, [`MAX_FAILURES`] failed calls within [`WINDOW`], or as many [rejected
+//!   calls](rejections) in a row.
 //! - **down**: ejected, and its unanswered calls are cancelled. Entered on a second piece of
 //!   evidence: a second refused connection, or a second bad probe, at the earliest `down_after`
 //!   after the first one.
@@ -29,6 +30,7 @@
 mod busy_period;
 mod ejection_causes;
 mod probe_trust;
+mod rejections;
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -37,7 +39,8 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 
 use self::ejection_causes::{Cause, Causes, Evidence};
-use self::{busy_period::BusyPeriod, probe_trust::Probes};
+pub(super) use self::rejections::OtherReplicas;
+use self::{busy_period::BusyPeriod, probe_trust::Probes, rejections::Rejections};
 use super::{Fault, PlacedCall};
 use crate::push_bounded;
 use tidegate_protocol::duration;
@@ -110,6 +113,7 @@ pub(super) struct Health {
     faults: VecDeque<(Instant, u64)>,
     /// Number of calls accepted since the replica joined.
     accepted: u64,
+    rejections: Rejections,
     probes: Probes,
     busy: BusyPeriod,
     /// Number of failed trials in a row.
@@ -368,6 +372,7 @@ impl Health {
     /// Updates the health after a call was accepted. Returns `true` if the state may have changed.
     pub(super) fn on_accepted(&mut self, now: Instant, call: &PlacedCall) -> bool {
         self.accepted += 1;
+        self.rejections.on_accepted(now);
         self.busy.consecutive = 0;
         let on_trial = self.state == HealthState::Trial;
         if on_trial {
@@ -402,8 +407,33 @@ impl Health {
             Fault::NoModel | Fault::Unauthenticated => {
                 self.on_accepted(now, call);
             }
+            // The replica answers. See [`Health::on_rejected`].
+            Fault::Rejected => {
+                self.on_answer(now, call.sent);
+            }
         }
         true
+    }
+
+    /// Counts a call that the replica rejected, after [`Health::on_failed`]. Makes the replica suspect
+    /// if the [rejected calls](rejections) show that it is the cause. Returns `true` if the call
+    /// counts.
+    ///
+    /// `conversation` identifies the conversation of the call, or is `None` if that is not known.
+    pub(super) fn on_rejected(
+        &mut self,
+        now: Instant,
+        conversation: Option<u64>,
+        others: OtherReplicas,
+    ) -> bool {
+        let counts = self.rejections.is_new(conversation);
+        let is_cause = counts && self.rejections.add(now, others);
+        let fails_trial = self.state == HealthState::Trial && self.rejections.was_cause();
+        if !self.is_ejected() && (is_cause || fails_trial) {
+            self.rejections.on_found();
+            self.suspect(now, Cause::CallsFail, now, Duration::ZERO);
+        }
+        counts
     }
 
     /// Records a failed call. A failed trial, or too many failures in a short time, make the

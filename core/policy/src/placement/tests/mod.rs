@@ -5,6 +5,7 @@ mod members;
 mod partners;
 mod polls;
 mod properties;
+mod rejections;
 mod select;
 
 use std::time::{Duration, Instant};

@@ -22,7 +22,7 @@ fn event() -> impl Strategy<Value = Event> {
             .prop_map(|(conversation, turns, input)| Event::Call { conversation, turns, input }),
         3 => any::<prop::sample::Index>().prop_map(Event::FirstToken),
         4 => any::<prop::sample::Index>().prop_map(Event::End),
-        2 => (0..6_usize, 0..4_u8).prop_map(|(at, fault)| Event::Fault(at, fault)),
+        2 => (0..6_usize, 0..5_u8).prop_map(|(at, fault)| Event::Fault(at, fault)),
         1 => (0..6_usize).prop_map(Event::Accepted),
         3 => (0..6_usize, 0..6_u8).prop_map(|(at, observation)| Event::Observation(at, observation)),
         1 => any::<u8>().prop_map(Event::Members),
@@ -36,6 +36,7 @@ fn fault(which: u8) -> Fault {
         0 => Fault::Full(None),
         1 => Fault::Limited(Some(ms(700))),
         2 => Fault::ConnectRefused,
+        3 => Fault::Rejected,
         _ => Fault::Broke,
     }
 }

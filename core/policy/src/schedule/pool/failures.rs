@@ -21,9 +21,9 @@ impl Pool {
     /// Records that an attempt failed at its replica, and returns what its call should do.
     ///
     /// If the replica ran nothing of the call, the call is retried at once at another eligible
-    /// replica where it was not tried. If the replica may have run the call, and an earlier attempt
-    /// of the call has failed, too, the failure does not count against the replica, because the
-    /// call itself may be the cause.
+    /// replica where it was not tried. If the replica may have run the call or has rejected it, and
+    /// an earlier attempt of the call has failed, too, the failure does not count against the
+    /// replica, because the call itself may be the cause.
     pub(super) fn on_failed(
         &mut self,
         now: Instant,
@@ -32,28 +32,29 @@ impl Pool {
         attempt: Attempt,
     ) -> Hold {
         if self.replica_of(assignment).is_some() {
-            let is_own = fault == Fault::Broke && attempt.has_failed;
+            let is_own = matches!(fault, Fault::Broke | Fault::Rejected) && attempt.has_failed;
             let counts = !is_own && self.placement.on_failed(now, &assignment.placed_call, fault);
             if let Some(replica) = self.replica_of(assignment) {
                 match fault {
                     Fault::Full(_) | Fault::Limited(_) if counts => {
                         replica.on_rejected(now.saturating_duration_since(attempt.sent));
                     }
-                    Fault::Full(_) | Fault::Limited(_) => {}
+                    // A rejected call does not show whether there is room.
+                    Fault::Full(_) | Fault::Limited(_) | Fault::Rejected => {}
                     _ => replica.on_has_room(),
                 }
             }
             self.refresh(now);
         }
         let others = match fault {
-            Fault::Broke => ReplicaSet::NONE,
+            Fault::Broke | Fault::Rejected => ReplicaSet::NONE,
             // The call waits for a replica that may serve its model, also if it is not eligible now.
             Fault::NoModel => assignment.untried.and(self.placement.may_serve(&assignment.placed_call)),
             _ => assignment.others.and(self.eligible),
         };
         if !others.is_empty() {
             Hold::RetryOther
-        } else if matches!(fault, Fault::NoModel | Fault::Unauthenticated) {
+        } else if matches!(fault, Fault::NoModel | Fault::Unauthenticated | Fault::Rejected) {
             Hold::No
         } else if !self.is_empty() {
             // All replicas that may take the call are or were full, but an eligible one may be

@@ -15,6 +15,9 @@ use tidegate_tokens::LengthSample;
 /// Reports the outcome of an attempt to its replica or, if the target is not a pool, to the target.
 /// Returns what the call must wait for before a retry. Does nothing, and returns [`Hold::No`], if
 /// the outcome shows nothing about the upstream.
+///
+/// An error that a retry would not change, such as 400, shows that a single server is up, so it
+/// counts as accepted. A replica may itself be the cause: see [`Fault::Rejected`].
 pub(crate) fn apply(call: &Call, permit: &mut Permit, outcome: &AttemptOutcome) -> Hold {
     if outcome.is_inconclusive() {
         return Hold::No;

@@ -269,6 +269,7 @@ impl PoolModel {
                         Hold::RetryOther
                     }
                     Fault::Full(_) if !eligible.is_empty() => Hold::AllFull,
+                    Fault::Rejected => Hold::No,
                     _ if !eligible.is_empty() => Hold::No,
                     Fault::Limited(_) => Hold::CoolDown,
                     _ => Hold::Outage,

@@ -12,6 +12,7 @@ fn fault() -> impl Strategy<Value = Fault> {
         1 => delay().prop_map(Fault::Limited),
         1 => Just(Fault::ConnectRefused),
         2 => Just(Fault::Broke),
+        2 => Just(Fault::Rejected),
     ]
 }
 

@@ -253,11 +253,13 @@ fn end_of_an_earlier_probe_leaves_the_later_one() {
 fn failure_of_a_call_that_may_have_run_counts_against_the_call() {
     let now = epoch();
     let mut scheduler: Scheduler<()> = in_front_of(&of_slots(4), &members(0..2), now);
-    let mut grant = admit(&mut scheduler, now, &call("a", now));
-    assert_eq!(scheduler.on_replica_failure(now, &mut grant, Fault::Broke), Hold::No);
-    scheduler.release(now, grant);
-    assert_eq!(scheduler.view(now).limit, 8, "one failure says nothing of a replica");
-    assert!(scheduler.is_open() && !scheduler.is_cooling(now));
+    for fault in [Fault::Broke, Fault::Rejected] {
+        let mut grant = admit(&mut scheduler, now, &call("a", now));
+        assert_eq!(scheduler.on_replica_failure(now, &mut grant, fault), Hold::No);
+        scheduler.release(now, grant);
+        assert_eq!(scheduler.view(now).limit, 8, "{fault:?}: one failure says nothing of a replica");
+        assert!(scheduler.is_open() && !scheduler.is_cooling(now));
+    }
 }
 
 #[test]
