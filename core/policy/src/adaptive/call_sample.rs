@@ -25,6 +25,8 @@ pub struct Sample {
     /// Index of the call's latency class: see
     /// [`class_of`](super::latency_class::class_of).
     pub(super) class: usize,
+    /// Prompt tokens, or 0 if unknown.
+    pub(super) input: u64,
     /// Expected output tokens, or 0 if unknown.
     pub(super) output: u64,
     /// Number that identifies the call among the awaiting calls of its class. `None` after its

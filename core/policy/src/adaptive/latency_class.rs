@@ -4,10 +4,11 @@
 //! # Algorithm
 //!
 //! The time to first token is flat in the prompt length at first and then linear, so the latency of
-//! a long prompt is no sign of congestion. Calls are therefore grouped into classes by length. Each
-//! class learns a *baseline*, its mean latency, only while the upstream is uncongested. A baseline
-//! that followed all calls would accept any congestion as usual after a while, and the limit would
-//! grow with it.
+//! a long prompt is no sign of congestion. Calls are therefore grouped into classes: streaming calls
+//! by their prompt, and other calls by their *work*, which is their answer and a part of their prompt,
+//! because their latency contains both. Each class learns a *baseline*, its mean latency, only while
+//! the upstream is uncongested. A baseline that followed all calls would accept any congestion as
+//! usual after a while, and the limit would grow with it.
 
 use std::time::{Duration, Instant};
 
@@ -16,11 +17,22 @@ use super::{CallKind, awaiting_calls::AwaitingCalls, evidence::UsualLatency};
 /// Number of classes of streaming calls, by prompt length. The first class is for up to 256 tokens,
 /// each further one for up to twice as many as the one before, and the last one has no maximum.
 pub(crate) const PROMPT_CLASSES: usize = 10;
-/// Number of classes of calls that do not stream, by output length. The first class is for up to 32
-/// tokens, each further one for up to twice as many, and the last one has no maximum.
-const OUTPUT_CLASSES: usize = 12;
+/// Number of classes of calls that do not stream, by [work](work_of). The first class is for up to
+/// [`FIRST_CLASS_WORK`], each further one for up to twice as much, and the last one has no maximum.
+const WORK_CLASSES: usize = 12;
 /// Total number of classes.
-pub(super) const CLASSES: usize = PROMPT_CLASSES + OUTPUT_CLASSES;
+pub(super) const CLASSES: usize = PROMPT_CLASSES + WORK_CLASSES;
+/// Maximum work of the first class of calls that do not stream, in output tokens.
+const FIRST_CLASS_WORK: u64 = 32;
+/// Number of prompt tokens that take as long as one output token.
+///
+/// With the step costs that the simulator has by default, which are calibrated on vLLM, these are 175
+/// prompt tokens if one call runs. If eight run, each also waits for the prompts of the others, and
+/// these are 22. The value is within a factor of three of both, which is how much a call may exceed
+/// the baseline without being late. If it is wrong, it matters only within a class.
+const PROMPT_TOKENS_PER_OUTPUT_TOKEN: u64 = 64;
+/// Time that a call takes in addition to its work, in output tokens.
+const FIXED_WORK: f64 = 32.0;
 
 /// Number of calls after which the baseline of a class is known. These first calls update the
 /// baseline at any load until the first uncongested one, and without an objective they are never
@@ -64,11 +76,30 @@ const MIN_QUEUE_SHARE: f64 = 0.5;
 /// Returns the index of the latency class that a call belongs to, below [`CLASSES`]. The classes of
 /// streaming calls come first.
 pub(super) fn class_of(kind: CallKind) -> usize {
-    if kind.streams {
-        prompt_class(kind.input)
-    } else {
-        PROMPT_CLASSES + doublings(kind.output, 32).min(OUTPUT_CLASSES - 1)
-    }
+    if kind.streams { prompt_class(kind.input) } else { PROMPT_CLASSES + work_class(work_of(kind)) }
+}
+
+/// Returns the factor by which the latency of a call that does not stream is multiplied before it is
+/// compared within its class: the usual latency of a call with the least work of the class, divided
+/// by that of this call. 1 for calls without tokens.
+pub(super) fn latency_scale(kind: CallKind) -> f64 {
+    let work = work_of(kind);
+    let least = match work_class(work) {
+        0 => 0,
+        class => (FIRST_CLASS_WORK / 2) << class,
+    };
+    (least as f64 + FIXED_WORK) / (work as f64 + FIXED_WORK)
+}
+
+/// Returns the work of a call, in output tokens.
+fn work_of(kind: CallKind) -> u64 {
+    kind.output.saturating_add(kind.input / PROMPT_TOKENS_PER_OUTPUT_TOKEN)
+}
+
+/// Returns the index of a class of calls that do not stream among these classes, below
+/// [`WORK_CLASSES`].
+fn work_class(work: u64) -> usize {
+    doublings(work, FIRST_CLASS_WORK).min(WORK_CLASSES - 1)
 }
 
 /// Returns the index of the latency class of streaming calls with a prompt of `tokens`, below
@@ -262,7 +293,19 @@ mod tests {
         assert_eq!([0, 1, 256, 257, 512, 513, 1_024].map(prompt), [0, 0, 0, 1, 1, 2, 2]);
         assert_eq!(prompt(u64::MAX), PROMPT_CLASSES - 1);
         let answer = |output| class_of(CallKind { input: 9, output, streams: false }) - PROMPT_CLASSES;
-        assert_eq!([0, 32, 33, 64, 65, 128, u64::MAX].map(answer), [0, 0, 1, 1, 2, 2, OUTPUT_CLASSES - 1]);
+        assert_eq!([0, 32, 33, 64, 65, 128, u64::MAX].map(answer), [0, 0, 1, 1, 2, 2, WORK_CLASSES - 1]);
+    }
+
+    #[test]
+    fn work_of_calls_that_do_not_stream_includes_their_prompt() {
+        let whole = |input, output| CallKind { input, output, streams: false };
+        assert_eq!(class_of(whole(6_400, 0)), class_of(whole(0, 100)));
+        assert_ne!(class_of(whole(50_000, 100)), class_of(whole(100, 100)));
+        assert_eq!([whole(0, 0), whole(63, 0)].map(latency_scale), [1.0; 2], "no work");
+        let scaled = |kind: CallKind| latency_scale(kind) * (work_of(kind) as f64 + FIXED_WORK);
+        let of_class = [whole(0, 65), whole(0, 128), whole(6_400, 0), whole(3_200, 40)].map(scaled);
+        assert!(of_class.iter().all(|scaled| (scaled - of_class[0]).abs() < 1e-9), "{of_class:?}");
+        assert!(latency_scale(whole(u64::MAX, u64::MAX)) > 0.0);
     }
 
     #[test]

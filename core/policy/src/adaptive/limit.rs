@@ -10,7 +10,7 @@ use tidegate_config::{AdaptiveConfig, Decrease, Detector};
 
 use super::evidence::{Evidence, UsualLatency};
 use super::first_token_capacity::first_token_work;
-use super::latency_class::{CLASSES, LatencyClass, class_of, is_streaming};
+use super::latency_class::{CLASSES, LatencyClass, class_of, is_streaming, latency_scale};
 use super::load_tracker::{FEW_CALLS, LoadTracker};
 use super::{CallKind, Decision, DecisionCause, Ended, LimitView, Sample, call_sample::Sent};
 use super::{
@@ -32,14 +32,6 @@ const LATE_SHARE_WEIGHT: f64 = 0.05;
 /// Minimum number of output tokens of a call. The time between tokens is not checked for shorter
 /// responses.
 const MIN_PACE_TOKENS: u64 = 8;
-/// Number of output tokens that are assumed to take as long as the time before the first token. It
-/// is added to the output length when the latency of a call that does not stream is divided by its
-/// number of tokens.
-const PREFILL_TOKENS: f64 = 32.0;
-/// Output length, in tokens, to which the latency of a call that does not stream is scaled before
-/// it is compared with other calls.
-const REFERENCE_OUTPUT: f64 = 128.0;
-
 /// Maximum number of calls in flight at which the first calls of a class count as uncongested, also
 /// if the configured initial slots are more.
 const MAX_YOUNG_CALLS: usize = 8;
@@ -218,8 +210,8 @@ impl Limit {
         self.update_full(now);
         let number = kind.streams.then(|| self.recent_calls.push(at, class));
         let sent = Sent { at, in_flight: self.load.in_flight, number };
-        // Without an objective, calls that do not stream are compared by their output length, which
-        // is known only at the end.
+        // Without an objective, calls that do not stream are compared by their work, which is known
+        // only at the end.
         let can_be_overdue = kind.streams || self.settings.latency.is_some();
         let queue_number = can_be_overdue.then(|| {
             self.awaiting_classes |= 1 << class;
@@ -228,6 +220,7 @@ impl Limit {
         let awaiting_work = self.load.awaiting_work;
         Sample {
             class,
+            input: kind.input,
             output: kind.output,
             queue_number,
             judged: false,
@@ -270,7 +263,7 @@ impl Limit {
             self.load.on_awaiting_ended(sample.work);
         }
         self.stop_awaiting(sample);
-        sample.class = class_of(CallKind { output, ..CallKind::default() });
+        sample.class = class_of(CallKind { input: sample.input, output, streams: false });
         sample.output = output;
     }
 
@@ -419,11 +412,10 @@ impl Limit {
             return self.on_answer(now, sample, sample.class, took);
         }
         let output = if output > 0 { output } else { sample.output };
-        let class = class_of(CallKind { output, ..CallKind::default() });
-        // An objective applies to the whole latency. Otherwise a long response may take long.
-        let by_token = output > 0 && self.settings.latency.is_none();
-        let took = if by_token { took * REFERENCE_OUTPUT / (output as f64 + PREFILL_TOKENS) } else { took };
-        self.on_answer(now, sample, class, took);
+        let kind = CallKind { input: sample.input, output, streams: false };
+        // An objective applies to the whole latency. Otherwise a call with more work may take longer.
+        let scale = if self.settings.latency.is_none() { latency_scale(kind) } else { 1.0 };
+        self.on_answer(now, sample, class_of(kind), took * scale);
     }
 
     /// Records a latency of `took` seconds in the latency class, and adds the call to the evidence

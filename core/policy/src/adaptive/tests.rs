@@ -9,6 +9,7 @@ use crate::testing::epoch;
 use tidegate_config::{AdaptiveConfig, Decrease, Detector, Percentile};
 
 mod batching_engine;
+mod growing_prompts;
 
 const STREAM: CallKind = CallKind { input: 100, output: 100, streams: true };
 const WHOLE: CallKind = CallKind { input: 100, output: 100, streams: false };
