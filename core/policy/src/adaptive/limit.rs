@@ -247,7 +247,7 @@ impl Limit {
         self.load.recent_accepted.observe(now, sample.sent.in_flight);
         let took = sample.seconds_until(now);
         self.first_token_capacity.observe(sample.class, sample.work, sample.awaiting_work, took);
-        let quiet = self.first_token_capacity.quiet(sample.class);
+        let quiet = self.first_token_capacity.measured_quiet(sample.class);
         if let (Some(quiet), Some(served)) = (quiet, self.load.served_now()) {
             let prompts = sample.awaiting_work as f64 / sample.work as f64;
             self.batch_size.observe(now, served, took / (quiet * prompts));

@@ -106,6 +106,7 @@ mod growth;
 mod latency_class;
 mod limit;
 mod load_tracker;
+mod loaded_times;
 mod percentile;
 mod recent_calls;
 mod slot_limit;
