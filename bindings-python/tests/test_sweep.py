@@ -264,7 +264,10 @@ def test_sweep_of_a_target_resumes_with_the_options_that_overrode_it(provider: P
 
 def test_key_of_a_configured_target_is_read_from_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tmp_path / "tidegate.toml"
-    config.write_text('[targets.own]\nurl = "http://127.0.0.1:9/v1"\nmodels = ["m"]\nkey_env = "KEY_OF_TARGET"\n')
+    config.write_text(
+        '[targets.own]\nurl = "http://127.0.0.1:9/v1"\nmodels = ["m"]\nkey_env = "KEY_OF_TARGET"\n'
+        '[targets.first]\nurl = "http://127.0.0.1:8/v1"\nmodels = ["m"]\nfallback = "own"\n'
+    )
 
     def key(**given: Any) -> str | None:
         options: Any = {"config": config, "target": "own", **given}
