@@ -35,7 +35,7 @@ async function longAnswer(...request) {
   const response = await fetch(...request);
   const body = new ReadableStream({
     start(controller) {
-      for (let chunk = 0; chunk < 4; chunk++) controller.enqueue(Buffer.alloc(70_000));
+      for (let chunk = 0; chunk < 20; chunk++) controller.enqueue(Buffer.alloc(70_000));
     },
   });
   return new Response(body, { headers: response.headers });
