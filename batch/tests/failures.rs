@@ -57,6 +57,29 @@ fn line_is_sent_again_after_an_error_with_status_200_that_may_pass() {
 }
 
 #[test]
+fn streams_that_begin_with_an_overload_do_not_count_towards_the_ceilings() {
+    const OVERLOADED: &str = "data: {\"error\":{\"code\":503,\"message\":\"overloaded\"}}\n\n";
+    const ANSWER: &str = "data: {\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"ok\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
+    let text = lines(0..1);
+    let one = max_tokens(&text);
+    paused(async {
+        let (transport, requests) = numbered(|number| {
+            let mut response = answer_with(200, if number < 5 { OVERLOADED } else { ANSWER });
+            let content_type = http::HeaderValue::from_static("text/event-stream");
+            response.headers_mut().insert(http::header::CONTENT_TYPE, content_type);
+            Ok(response)
+        });
+        let objective = config(|target| target.ttft(Duration::from_secs(2)));
+        let batch = Batch::over(objective, transport).unwrap();
+        let options = BatchOptions { ceilings: Ceilings { money: None, tokens: Some(one) }, ..options() };
+        let result = play(&batch, options, text.clone(), AnsweredLines::default(), never()).await;
+        let progress = result.progress();
+        assert_eq!((progress.ended, progress.good), (Some(BatchEnd::Complete), 1));
+        assert_eq!(requests.load(Ordering::Relaxed), 6);
+    });
+}
+
+#[test]
 fn retries_of_the_gate_count_towards_the_ceilings() {
     let text = lines(0..1);
     let one = max_tokens(&text);

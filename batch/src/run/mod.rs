@@ -437,7 +437,10 @@ impl<'a> RunState<'a> {
 
     fn start_call(&mut self, mut request: LineRequest, spend: Arc<CallSpend>) {
         self.bytes += request.bytes;
-        let (client, queued) = (self.batch.gate.client(), self.batch.meter.register_call(spend.clone()));
+        let (client, queued) = (
+            self.batch.gate.client(),
+            self.batch.meter.register_call(spend.clone(), request.ready.facts.dialect),
+        );
         let stop = self.stop.clone();
         self.calls.spawn(async move {
             let result = tokio::select! {
@@ -498,8 +501,13 @@ impl<'a> RunState<'a> {
         if !self.calls.is_empty() && meter.in_flight() == 0 && has_no_replica(&self.batch.gate.snapshot()) {
             meter.outage().on_no_replica(now);
         }
-        match meter.outage().current(now, self.started) {
-            Some((down_for, last)) if down_for >= MAX_OUTAGE && self.options.max_consecutive_failures > 0 => {
+        let outage = meter.outage();
+        match outage.current(now, self.started) {
+            Some((down_for, last))
+                if down_for >= MAX_OUTAGE
+                    && !outage.may_be_answered(now)
+                    && self.options.max_consecutive_failures > 0 =>
+            {
                 Err(RunError::ServerDown { down_for, last: last.to_owned() })
             }
             _ => Ok(()),

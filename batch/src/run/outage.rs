@@ -12,7 +12,7 @@
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, Response};
-use tidegate::protocol::retry_after;
+use tidegate::protocol::{Class, Verdict, retry_after};
 use tidegate::snapshot::TargetSnapshot;
 use tidegate::{Error, ErrorKind, ResponseBody, Snapshot};
 use tokio::time::Instant;
@@ -22,6 +22,8 @@ pub(super) const MAX_OUTAGE: Duration = Duration::from_secs(30 * 60);
 /// Time after its latest failure for which the server counts as down. The gate probes a target that is
 /// down every few seconds. Without failures for longer, calls wait for something else, such as a quota.
 const EVIDENCE_LIFETIME: Duration = Duration::from_secs(120);
+/// Time after which an open request has reached the server: more than an attempt to connect takes.
+const MAX_CONNECT_TIME: Duration = Duration::from_secs(15);
 /// Maximum `Retry-After` by which the start of an outage is delayed. The gate ignores longer ones, too.
 const MAX_ANNOUNCED_WAIT: Duration = Duration::from_secs(24 * 3600);
 
@@ -33,6 +35,8 @@ pub(super) struct OutageTracker {
     outages: u64,
     /// Number of open requests.
     open: usize,
+    /// When the last request was sent, or `None` before the first one.
+    sent_at: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -50,22 +54,40 @@ struct CurrentOutage {
 impl OutageTracker {
     /// Records that a request is sent. Returns the number of outages so far, which
     /// [`OutageTracker::on_ended`] needs.
-    pub(super) fn on_sent(&mut self) -> u64 {
+    pub(super) fn on_sent(&mut self, now: Instant) -> u64 {
         self.open += 1;
+        self.sent_at = Some(now);
         self.outages
     }
 
     /// Records that a request has ended: it failed, or its response was read or dropped. `outages` is
     /// the number that [`OutageTracker::on_sent`] returned.
-    pub(super) fn on_ended(&mut self, outages: u64) {
+    pub(super) fn on_ended(&mut self, now: Instant, outages: u64) {
         self.open -= 1;
         if let Some(current) = self.current.as_mut().filter(|_| outages < self.outages) {
             current.sent_before -= 1;
+            if current.sent_before == 0 {
+                // Until now, the server may have worked on that request.
+                current.since = current.since.max(now);
+            }
+        }
+    }
+
+    /// Records what the first event of a streamed response shows: `error` is the classification of the
+    /// error that it states, or `None` if it states none.
+    pub(super) fn on_first_event(&mut self, now: Instant, error: Option<&Verdict>) {
+        match error {
+            Some(Verdict { class: Class::Overloaded, delay, status, .. }) => {
+                let wait = delay.filter(|wait| *wait <= MAX_ANNOUNCED_WAIT).unwrap_or_default();
+                self.on_unavailable(now, wait, format!("an error event with the status {status}"));
+            }
+            _ => self.current = None,
         }
     }
 
     /// Records the head of the response to a request, or the error that the transport returned instead
-    /// of it. The request has not ended yet.
+    /// of it. The request has not ended yet. If the response is a stream of events,
+    /// [`OutageTracker::on_first_event`] must be called instead.
     pub(super) fn on_result(&mut self, now: Instant, result: &Result<Response<ResponseBody>, Error>) {
         match result {
             Ok(response) if matches!(response.status().as_u16(), 503 | 529) => {
@@ -102,6 +124,12 @@ impl OutageTracker {
                 self.current = Some(CurrentOutage { since, evidence_until, failure, sent_before });
             }
         }
+    }
+
+    /// Returns `true` if a request has been open at `now` for so long that the server seems to have
+    /// accepted it.
+    pub(super) fn may_be_answered(&self, now: Instant) -> bool {
+        self.open > 0 && self.sent_at.is_some_and(|at| now.saturating_duration_since(at) >= MAX_CONNECT_TIME)
     }
 
     /// Returns for how long the server has been down at `now`, counted from `start` at the earliest,
@@ -166,9 +194,10 @@ mod tests {
         }
 
         fn request(&mut self, seconds: u64, result: &Result<Response<ResponseBody>, Error>) {
-            let (now, outages) = (self.at(seconds), self.tracker.on_sent());
+            let now = self.at(seconds);
+            let outages = self.tracker.on_sent(now);
             self.tracker.on_result(now, result);
-            self.tracker.on_ended(outages);
+            self.tracker.on_ended(now, outages);
         }
 
         fn down_for(&self, seconds: u64) -> Option<u64> {
@@ -201,14 +230,17 @@ mod tests {
     #[test]
     fn request_sent_before_the_outage_may_still_be_answered() {
         let mut timeline = Timeline::new();
-        let earlier = timeline.tracker.on_sent();
+        let earlier = timeline.tracker.on_sent(timeline.start);
         timeline.request(10, &refused());
-        let later = timeline.tracker.on_sent();
+        let later = timeline.tracker.on_sent(timeline.at(15));
         assert_eq!(timeline.down_for(20), None);
-        timeline.tracker.on_ended(earlier);
-        assert_eq!(timeline.down_for(30), Some(20));
-        timeline.tracker.on_ended(later);
-        assert_eq!(timeline.down_for(30), Some(20));
+        timeline.tracker.on_ended(timeline.at(30), earlier);
+        assert_eq!(timeline.down_for(30), Some(0), "the server may have worked on it until now");
+        assert!(!timeline.tracker.may_be_answered(timeline.at(29)));
+        assert!(timeline.tracker.may_be_answered(timeline.at(30)));
+        timeline.tracker.on_ended(timeline.at(40), later);
+        assert!(!timeline.tracker.may_be_answered(timeline.at(60)));
+        assert_eq!(timeline.down_for(50), Some(20));
     }
 
     #[test]

@@ -8,9 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
+use http::header::CONTENT_TYPE;
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use parking_lot::{Mutex, MutexGuard};
+use tidegate::protocol::{Dialect, Observer, Signal};
 use tidegate::{Error, RequestBody, ResponseBody, Transport};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -41,6 +43,7 @@ pub(super) struct QueuedCall(Arc<QueueEntry>);
 struct QueueEntry {
     meter: QueueMeter,
     spend: Arc<CallSpend>,
+    dialect: Dialect,
     sent: AtomicBool,
     /// Number of requests of the call whose responses have not been read to their ends.
     open_requests: watch::Sender<usize>,
@@ -54,12 +57,12 @@ impl QueueMeter {
     }
 
     /// Counts one more waiting call, until the returned value is dropped or its request is sent.
-    /// `spend` gets the requests of the call.
-    pub(super) fn register_call(&self, spend: Arc<CallSpend>) -> QueuedCall {
+    /// `spend` gets the requests of the call. Its streamed responses are read in `dialect`.
+    pub(super) fn register_call(&self, spend: Arc<CallSpend>, dialect: Dialect) -> QueuedCall {
         self.0.waiting.fetch_add(1, Ordering::Relaxed);
         let (open_requests, _) = watch::channel(0);
         let sent = AtomicBool::new(false);
-        QueuedCall(Arc::new(QueueEntry { meter: self.clone(), spend, sent, open_requests }))
+        QueuedCall(Arc::new(QueueEntry { meter: self.clone(), spend, dialect, sent, open_requests }))
     }
 
     pub(super) fn waiting(&self) -> usize {
@@ -129,12 +132,15 @@ impl OpenRequest {
                 entry.meter.0.in_flight.fetch_add(1, Ordering::Relaxed);
             }
         });
-        let outages = entry.meter.outage().on_sent();
+        let outages = entry.meter.outage().on_sent(Instant::now());
         Ok(Self { entry, outages })
     }
 
     /// Records the head of the response, or the error that the transport returned instead of it.
     fn on_result(&self, result: &Result<Response<ResponseBody>, Error>) {
+        if result.as_ref().is_ok_and(is_stream) {
+            return;
+        }
         let was_not_executed = match result {
             Ok(response) => !response.status().is_success(),
             Err(error) => error.never_sent(),
@@ -149,13 +155,49 @@ impl OpenRequest {
 impl Drop for OpenRequest {
     fn drop(&mut self) {
         let meter = &self.entry.meter;
-        meter.outage().on_ended(self.outages);
+        meter.outage().on_ended(Instant::now(), self.outages);
         self.entry.open_requests.send_modify(|open| {
             *open -= 1;
             if *open == 0 {
                 meter.0.in_flight.fetch_sub(1, Ordering::Relaxed);
             }
         });
+    }
+}
+
+/// Returns `true` if a successful response is a stream, whose first event shows whether the server has
+/// executed the request.
+fn is_stream(response: &Response<ResponseBody>) -> bool {
+    let content_type = response.headers().get(CONTENT_TYPE).map(|value| value.as_bytes());
+    response.status().is_success()
+        && content_type.is_some_and(|value| value.starts_with(b"text/event-stream"))
+}
+
+/// Reads a streamed response until its first token or its first error.
+struct FirstEvent(Option<Observer>);
+
+impl FirstEvent {
+    fn new(dialect: Dialect, response: &Response<ResponseBody>) -> Self {
+        let observer = || Observer::new(dialect, response.headers(), true);
+        Self(is_stream(response).then(observer))
+    }
+
+    /// Reads a part of the response. Records in `open` what its first token or error shows.
+    fn push(&mut self, part: &[u8], open: &OpenRequest) {
+        let Some(observer) = &mut self.0 else { return };
+        let mut found = None;
+        observer.push(part, |signal| match signal {
+            Signal::FirstToken | Signal::Terminal => _ = found.get_or_insert(None),
+            Signal::Error(verdict) => _ = found.get_or_insert(Some(verdict)),
+            Signal::Usage(_) => {}
+        });
+        if let Some(error) = found {
+            self.0 = None;
+            if error.as_ref().is_some_and(|error| error.never_executed) {
+                open.entry.spend.on_unbilled_request();
+            }
+            open.entry.meter.outage().on_first_event(Instant::now(), error.as_ref());
+        }
     }
 }
 
@@ -183,13 +225,18 @@ impl Service<Request<RequestBody>> for WatchedTransport {
         Box::pin(async move {
             let result = response.await;
             open.on_result(&result);
-            let held_until_read = |body: ResponseBody| {
-                ResponseBody::new(body.map_err(move |error| {
-                    let _open = &open;
-                    error
+            let response = result?;
+            let mut first_event = FirstEvent::new(open.entry.dialect, &response);
+            // The request is open until the body is dropped.
+            let watched = |body: ResponseBody| {
+                ResponseBody::new(body.map_frame(move |frame| {
+                    if let Some(part) = frame.data_ref() {
+                        first_event.push(part, &open);
+                    }
+                    frame
                 }))
             };
-            result.map(|response| response.map(held_until_read))
+            Ok(response.map(watched))
         })
     }
 }
