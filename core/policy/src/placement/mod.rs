@@ -448,13 +448,12 @@ impl Placement {
 
     /// Counts a call that its replica rejected, and compares the replica with the others.
     fn count_rejected(&mut self, now: Instant, call: &PlacedCall) {
-        let conversation = self.counts.key(&call.affinity, self.members().len());
         let others = self.filter(|replica| !replica.draining && replica.health.is_eligible());
         let others = others.less(ReplicaSet::one(call.at));
         let others = self.known().filter(|(at, _)| others.contains(*at)).map(|(_, other)| &other.health);
         let others = OtherReplicas::new(others, self.rejected);
         if let Some(replica) = replica_of(&mut self.replicas, call) {
-            self.rejected += u64::from(replica.health.on_rejected(now, conversation, others));
+            self.rejected += u64::from(replica.health.on_rejected(now, &call.affinity, others));
         }
     }
 

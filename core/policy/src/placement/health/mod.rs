@@ -43,7 +43,7 @@ pub(super) use self::rejections::OtherReplicas;
 use self::{busy_period::BusyPeriod, probe_trust::Probes, rejections::Rejections};
 use super::{Fault, PlacedCall};
 use crate::push_bounded;
-use tidegate_protocol::duration;
+use tidegate_protocol::{duration, request::Affinity};
 
 /// Number of failed calls within [`WINDOW`] that make a replica suspect, unless at least
 /// [`ACCEPTED_PER_FAILURE`] calls were accepted for each of them.
@@ -419,16 +419,11 @@ impl Health {
     /// if the [rejected calls](rejections) show that it is the cause. Returns `true` if the call
     /// counts.
     ///
-    /// `conversation` identifies the conversation of the call, or is `None` if that is not known.
-    pub(super) fn on_rejected(
-        &mut self,
-        now: Instant,
-        conversation: Option<u64>,
-        others: OtherReplicas,
-    ) -> bool {
-        let counts = self.rejections.is_new(conversation);
+    /// `affinity` identifies the conversation of the call.
+    pub(super) fn on_rejected(&mut self, now: Instant, affinity: &Affinity, others: OtherReplicas) -> bool {
+        let counts = self.rejections.is_new(affinity);
         let is_cause = counts && self.rejections.add(now, others);
-        let fails_trial = self.state == HealthState::Trial && self.rejections.was_cause();
+        let fails_trial = counts && self.state == HealthState::Trial && self.rejections.was_cause();
         if !self.is_ejected() && (is_cause || fails_trial) {
             self.rejections.on_found();
             self.suspect(now, Cause::CallsFail, now, Duration::ZERO);

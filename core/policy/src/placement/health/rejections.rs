@@ -17,9 +17,11 @@
 //! The replica is then ejected. In the trial that follows, one more rejected call ejects it again.
 //!
 //! A caller may send an invalid request again and again, and a conversation returns to its replica.
-//! So a call does not count if the last rejected call was one of the same conversation.
+//! So a call does not count if one of the conversations that counted last was its own.
 
 use std::time::Instant;
+
+use tidegate_protocol::request::Affinity;
 
 use super::{Health, MAX_FAILURES, WINDOW};
 
@@ -30,8 +32,9 @@ pub(super) struct Rejections {
     run: Option<RejectedRun>,
     /// Whether the replica was found to be the cause since it last accepted a call.
     was_cause: bool,
-    /// The conversation of the last rejected call whose conversation is known.
-    conversation: Option<u64>,
+    /// The conversations of the calls that counted last, the newest first: the session or the longest
+    /// prefix of each call.
+    conversations: [Option<u64>; MAX_FAILURES],
     /// When the replica last accepted a call, or `None` if it never did.
     last_accepted: Option<Instant>,
 }
@@ -79,11 +82,20 @@ impl Rejections {
         self.was_cause = false;
     }
 
-    /// Returns `true` if a call that was rejected is not one of the same conversation as the last
-    /// one. Records the conversation.
-    pub(super) fn is_new(&mut self, conversation: Option<u64>) -> bool {
-        let Some(conversation) = conversation else { return true };
-        self.conversation.replace(conversation) != Some(conversation)
+    /// Returns `true` if a call that was rejected continues none of the conversations that counted
+    /// last. Records its conversation.
+    pub(super) fn is_new(&mut self, call: &Affinity) -> bool {
+        let Affinity { session, prefixes, .. } = call;
+        // The next turn of a conversation has all prefixes of the turns before.
+        let is_known = |hash: &u64| self.conversations.contains(&Some(*hash));
+        if session.iter().chain(prefixes.iter()).any(is_known) {
+            return false;
+        }
+        if let Some(conversation) = session.or(prefixes.last().copied()) {
+            self.conversations.rotate_right(1);
+            self.conversations[0] = Some(conversation);
+        }
+        true
     }
 
     /// Counts a rejected call. Returns `true` if the replica is the cause: see [the module](self).

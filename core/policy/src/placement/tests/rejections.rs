@@ -110,9 +110,11 @@ fn calls_of_one_conversation_count_once() {
         pool.on_failed(now, &call, Fault::Rejected);
         pool.on_ended(call);
     };
-    (0..8).for_each(|_| reject(&mut pool, 1));
+    (0..40).for_each(|_| reject(&mut pool, 1));
     assert_eq!(pool.state(now, 3), "in");
-    (2..6).for_each(|conversation| reject(&mut pool, conversation));
+    (0..20).for_each(|call| reject(&mut pool, 1 + call % 2));
+    assert_eq!(pool.state(now, 3), "in", "two conversations in turn");
+    (3..6).for_each(|conversation| reject(&mut pool, conversation));
     assert_eq!(pool.state(now, 3), "suspect");
 }
 
