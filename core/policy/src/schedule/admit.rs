@@ -156,7 +156,8 @@ impl<W> Scheduler<W> {
     /// [`Reason::NoSlot`].
     fn when_full(&mut self, now: Instant, call: &Candidate<'_>) -> RefusalCause {
         match self.selector(now).first_unmet_rule(call, None) {
-            Some((rule, at)) if rule.is_budget() => {
+            // While slots are free, a share that is missing is one of a rate.
+            Some((rule, at)) if rule.is_budget() || rule == Rule::Share && self.capacity.has_slot() => {
                 let cause = RefusalCause::new(Reason::NoBudget, at.map_or(Retry::After(1), Retry::At));
                 RefusalCause { rule: Some(rule), ..cause }
             }

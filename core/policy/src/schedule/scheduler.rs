@@ -163,12 +163,8 @@ impl<W> Scheduler<W> {
         self.tick(now);
         // A hanging probe may have reopened the target by now, which lets wait budgets run again.
         let _ = self.capacity.upstream.ready(now, false);
-        if !self.has_waiting() {
-            self.order.reservation = None;
-            self.gap.stop(now);
-            return std::mem::take(&mut self.shed_calls);
-        }
-        let overdue = self.overdue(now).into_iter();
+        let overdue = if self.has_waiting() { self.overdue(now) } else { Vec::new() };
+        let overdue = overdue.into_iter();
         let explain = |(id, reason)| (id, reason, self.queue.position(id), self.explain(now, id));
         let overdue: Vec<_> = overdue.map(explain).collect();
         let mut expired = std::mem::take(&mut self.shed_calls);
@@ -178,6 +174,10 @@ impl<W> Scheduler<W> {
             let reopens = self.capacity.upstream.closed_until(now);
             let retry = reopens.map_or(Retry::After(position + 1), Retry::At);
             expired.push((waiter.who, self.refusal(now, reason, position, retry, why)));
+        }
+        if !self.has_waiting() {
+            self.order.reservation = None;
+            self.gap.stop(now);
         }
         expired
     }

@@ -284,10 +284,10 @@ impl Admission {
             let scheduler = &mut state.scheduler;
             let expired = scheduler.expired(now).into_iter().map(|(who, refusal)| (who, Err(refusal)));
             let mut answers: Vec<_> = expired.collect();
-            while scheduler.has_waiting()
-                && let Some((who, grant)) = scheduler.next(now)
-            {
-                answers.push((who, Ok(grant)));
+            if scheduler.has_waiting() {
+                while let Some((who, grant)) = scheduler.next(now) {
+                    answers.push((who, Ok(grant)));
+                }
             }
             self.cancel_on_down_replicas(scheduler);
             let moves = scheduler.take_limit_changes();

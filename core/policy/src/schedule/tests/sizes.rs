@@ -495,4 +495,8 @@ fn call_waits_for_a_lost_store_of_shared_rates() {
         assert!(why.expected.is_none_or(|expected| expected < secs(1.0)), "{why:?}");
     }
     assert!(scheduler.next(now + secs(2.0)).is_none());
+    let (mut scheduler, budgets, now) = of_tokens(|settings| settings.on_full = OnFull::Refuse);
+    lose_store(&mut budgets.lock()).expect("the rate is shared");
+    let refusal = scheduler.try_admit(now + secs(2.0), &sized("a", 10, now)).expect_err("it may not wait");
+    assert_eq!(refusal.reason, Reason::NoBudget);
 }

@@ -18,6 +18,19 @@ async fn wait_budget_expires_without_another_event() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn time_in_which_no_call_waits_is_no_gap() {
+    let admission = admission(1);
+    let held = admission.acquire(ticket()).await.expect("free");
+    let mut second = pin!(admission.acquire(ticket()));
+    assert!(poll_once(second.as_mut()).is_pending());
+    drop(held);
+    let second = second.await.expect("its slot");
+    tokio::time::sleep(ms(10_000)).await;
+    drop(second);
+    assert_eq!(admission.view().gap, Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
 async fn deadlines_expire_in_order_without_another_event() {
     let admission = admission(1);
     let _held = admission.acquire(ticket()).await.expect("free");
