@@ -52,11 +52,28 @@ pub(super) fn read_targets(
         targets.push(ParsedTarget { config: reader.config, given, is_valid });
     }
     let default_fallback = defaults.as_ref().and_then(|given| given.get("fallback"));
+    leave_named_regions(&mut targets);
     fallback::resolve(&mut targets, &base.config, default_fallback);
     conflicts::check_reachable(&targets);
     let targets: Vec<TargetConfig> = targets.into_iter().map(|target| target.config).collect();
     let default_target = base.into_default_target(defaults, &targets);
     (targets, default_target)
+}
+
+/// Removes those base URLs of well-known providers that the `url` of another target names. So a target
+/// for one region of a provider gets its requests, whether it is above or below the provider. The first
+/// URL of a provider, to which fallbacks are sent, stays.
+fn leave_named_regions(targets: &mut [ParsedTarget<'_>]) {
+    let named = targets.iter().filter(|target| target.given.has("url"));
+    let named: Vec<String> = named.flat_map(|target| target.config.matches.urls.clone()).collect();
+    for target in targets.iter_mut().filter(|target| !target.given.has("url")) {
+        let Some([first, ..]) = providers::base_urls(&target.config.name) else { continue };
+        let is_named = |url: &String| {
+            let paths = named.iter().filter_map(|named| named.strip_prefix(url.as_str()));
+            url != first && paths.into_iter().any(|path| path.is_empty() || path.starts_with('/'))
+        };
+        target.config.matches.urls.retain(|url| !is_named(url));
+    }
 }
 
 impl<'a> TargetReader<'a> {
