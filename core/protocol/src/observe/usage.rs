@@ -81,8 +81,13 @@ impl Fields {
         if self.prompt_audio_seconds.0.is_some_and(|seconds| seconds > 0) {
             return Some(completion);
         }
-        let beyond_prompt = self.total_tokens.0.zip(self.prompt_tokens.0);
-        Some(beyond_prompt.map_or(completion, |(total, prompt)| completion.max(total.saturating_sub(prompt))))
+        let Some((total, prompt)) = self.total_tokens.0.zip(self.prompt_tokens.0) else {
+            return Some(completion);
+        };
+        // Some servers count cached tokens in the total only.
+        let cached = [self.cache_read_input_tokens.0, self.cache_creation_input_tokens.0];
+        let input = cached.into_iter().flatten().fold(prompt, u64::saturating_add);
+        Some(completion.max(total.saturating_sub(input)))
     }
 }
 
