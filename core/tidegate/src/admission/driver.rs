@@ -9,6 +9,7 @@ use super::BudgetSet;
 use super::cancel::CancelSignals;
 use super::handoff::{Receiver, Sender, handoff};
 use super::liveness_throttle::LivenessThrottle;
+use super::outage_log::OutageLog;
 use super::permit::Permit;
 use super::rejection::{Hints, rejection_error};
 use super::share_link::ShareLink;
@@ -35,6 +36,8 @@ pub(super) struct State {
     pub(super) scheduler: Scheduler<Waiting>,
     /// When the timer task ([`WakeTimer`]) wakes next. `None` if no wake-up is scheduled.
     armed: Option<Instant>,
+    /// Which outage was logged.
+    pub(super) outage_log: OutageLog,
 }
 
 impl State {
@@ -80,7 +83,8 @@ impl Admission {
         hints: impl Into<Hints>,
     ) -> Arc<Self> {
         let resources = Resources { budgets: budgets.rates.clone(), kv };
-        let state = State { scheduler: Scheduler::with(settings, resources, now()), armed: None };
+        let scheduler = Scheduler::with(settings, resources, now());
+        let state = State { scheduler, armed: None, outage_log: OutageLog::default() };
         let state = Mutex::new(state);
         let cancel_signals = CancelSignals::new(settings.reclaim || settings.pool.is_some());
         let liveness = settings.pool.is_some().then(|| LivenessThrottle::new(now()));

@@ -14,6 +14,7 @@ mod control;
 mod driver;
 pub(crate) mod handoff;
 mod liveness_throttle;
+mod outage_log;
 mod permit;
 mod rejection;
 mod release_guard;

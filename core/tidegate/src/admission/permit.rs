@@ -186,9 +186,9 @@ impl Permit {
         let Some(grant) = &mut self.grant else { return };
         let now = now();
         let mut state = self.admission.state.lock();
-        let was_in_outage = state.scheduler.is_in_outage();
         let may_admit = state.scheduler.on_success(now, grant);
-        let is_over = was_in_outage && !state.scheduler.is_in_outage();
+        let is_in_outage = state.scheduler.is_in_outage();
+        let is_over = state.outage_log.is_over(is_in_outage);
         drop(state);
         if is_over {
             tracing::info!(target = %self.admission.name(), "the outage of the target is over");
@@ -204,10 +204,11 @@ impl Permit {
     /// retry.
     pub fn on_failure(&mut self, call: u64, failure: Failure, delay: Option<Duration>) -> Hold {
         let Some(grant) = &mut self.grant else { return Hold::No };
+        let now = now();
         let mut state = self.admission.state.lock();
-        let was_in_outage = state.scheduler.is_in_outage();
-        let hold = state.scheduler.on_failure(now(), grant, call, failure, delay, fastrand::f64());
-        let begins = !was_in_outage && state.scheduler.is_in_outage();
+        let hold = state.scheduler.on_failure(now, grant, call, failure, delay, fastrand::f64());
+        let is_in_outage = state.scheduler.is_in_outage();
+        let begins = state.outage_log.begins(now, is_in_outage);
         if delay.is_some() {
             self.admission.announce_cooldown(&state);
         }

@@ -267,7 +267,8 @@ impl TargetMetrics {
     pub(super) fn set(&self, view: &SchedulerView, budgets: &[BudgetView]) {
         let (families, name) = (&*self.families, &*self.name);
         families.limit.with_label_values(&[name]).set(view.limit as f64);
-        if let Some(limit) = &self.adaptive {
+        // The limits of a pool are those of its replicas.
+        if let Some(limit) = self.adaptive.as_ref().filter(|_| !self.is_pool) {
             limit.set(view.adaptive.as_ref());
         }
         if let Some(share) = &view.share {
