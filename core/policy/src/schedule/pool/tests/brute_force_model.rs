@@ -476,7 +476,8 @@ impl PoolModel {
         let at = |t: u64| -> u64 {
             let there = all.iter().filter(|((_, left), _)| *left >= t);
             let alone = |((input, _), begins): &((u64, u64), Arc<[u64]>)| {
-                input - BEGINNING * begins.iter().filter(|hash| shared.contains(hash)).count() as u64
+                let in_common = begins.iter().filter(|hash| shared.contains(hash)).count() as u64;
+                input.saturating_sub(BEGINNING * in_common)
             };
             let each = there.map(|call| alone(call) + HALF_A_BLOCK + t).sum::<u64>();
             each + BEGINNING * shared.len() as u64
