@@ -17,6 +17,8 @@ pub(super) const OUTPUTS: std::ops::Range<u64> = 0..32;
 const BEGINNING: u64 = 64;
 /// The mean number of unused tokens in the last memory block of a call.
 const HALF_A_BLOCK: u64 = 8;
+/// Prefixes are rounded down to whole blocks of this many tokens.
+const BLOCK: u64 = 2 * HALF_A_BLOCK;
 pub(super) const TENANTS: [&str; 3] = ["x", "y", "z"];
 
 #[derive(Clone, Debug)]
@@ -83,9 +85,10 @@ struct Running {
     place: KvReservation,
     /// The tokens that the call takes of its replica's memory: its input, and its expected output.
     held: (u64, u64),
-    /// The hashes of the prefixes of the call's prompt. At the same replica, calls with equal
+    /// The prefixes of the call's prompt: the hash of each, and the number of tokens that it adds to the
+    /// one before. At the same replica, calls with equal
     /// hashes share the memory of these prefixes. Empty if the replica does not share prefixes.
-    begins: Arc<[u64]>,
+    begins: Arc<[(u64, u64)]>,
     answered: bool,
     /// The replicas where the call may be retried: those that may take it and where it was not
     /// tried. Empty if the call had been tried before at the replica that it was assigned to. A new
@@ -118,6 +121,8 @@ pub(super) struct PoolModel {
     /// The prefixes that are counted once although several calls have them, each with its replica.
     /// A prefix is added when a call is admitted while a call in flight at the same replica has it.
     shared: BTreeSet<(ReplicaId, u64)>,
+    /// The number of tokens of each prefix at a replica, by hash: as in the first call that holds it.
+    lengths: BTreeMap<(ReplicaId, u64), u64>,
     numbers: u64,
     /// The calls in flight that [`Scheduler::next_stranded`] has returned, because their replica
     /// went down.
@@ -141,6 +146,7 @@ impl PoolModel {
             sized: BTreeSet::new(),
             sharing: BTreeSet::new(),
             shared: BTreeSet::new(),
+            lengths: BTreeMap::new(),
             numbers: 0,
             preempted: Vec::new(),
         };
@@ -285,6 +291,7 @@ impl PoolModel {
         self.memories.get_mut(&id).expect("it has a call").release(running.place);
         let held: BTreeSet<u64> = self.begun(id);
         self.shared.retain(|(at, hash)| *at != id || held.contains(hash));
+        self.lengths.retain(|(at, hash), _| *at != id || held.contains(hash));
         self.scheduler.release(self.now, running.grant);
         self.learn();
         self.settle();
@@ -366,10 +373,15 @@ impl PoolModel {
             ticket.wants.as_ref().filter(|_| self.sharing.contains(&id)).map(|wants| &wants.affinity);
         let affinity = affinity.cloned().unwrap_or_default();
         let forecast = Forecast::default();
+        let begins: Arc<[(u64, u64)]> = affinity.prefix.chunks(held.0, BLOCK).collect();
         let place = memory.admit(&ticket.demand, forecast, affinity.prefix, Progress::default());
         let begun = self.begun(id);
-        let begins = affinity.prefixes;
-        self.shared.extend(begins.iter().filter(|hash| begun.contains(hash)).map(|hash| (id, *hash)));
+        for (hash, tokens) in begins.iter() {
+            if begun.contains(hash) {
+                self.shared.insert((id, *hash));
+            }
+            self.lengths.entry((id, *hash)).or_insert(*tokens);
+        }
         self.running.push(Running { grant, ticket, place, held, begins, answered: false, others });
     }
 
@@ -377,7 +389,7 @@ impl PoolModel {
     fn begun(&self, id: ReplicaId) -> BTreeSet<u64> {
         let there =
             self.running.iter().filter(|running| running.grant.placed().is_some_and(|at| at.id == id));
-        there.flat_map(|running| running.begins.iter().copied()).collect()
+        there.flat_map(|running| running.begins.iter().map(|(hash, _)| *hash)).collect()
     }
 
     fn check(&mut self) {
@@ -465,22 +477,25 @@ impl PoolModel {
         if all.is_empty() {
             return if ticket.demand.input <= capacity { capacity as f64 } else { f64::NEG_INFINITY };
         }
-        let begins = ticket.wants.as_ref().expect("always").affinity.prefixes.clone();
-        let begins = if self.sharing.contains(&id) { begins } else { Arc::default() };
+        let held = in_memory(ticket, capacity);
+        let begins = ticket.wants.as_ref().expect("always").affinity.prefix.chunks(held.0, BLOCK);
+        let begins: Arc<[(u64, u64)]> = begins.filter(|_| self.sharing.contains(&id)).collect();
         let begun = self.begun(id);
-        let mut shared: BTreeSet<u64> = begins.iter().copied().filter(|hash| begun.contains(hash)).collect();
+        let mut shared: BTreeSet<u64> =
+            begins.iter().map(|(hash, _)| *hash).filter(|hash| begun.contains(hash)).collect();
         shared.extend(self.shared.iter().filter(|(at, _)| *at == id).map(|(_, hash)| hash));
-        all.push((in_memory(ticket, capacity), begins));
+        let length = |hash: &u64| self.lengths[&(id, *hash)];
+        all.push((held, begins));
         // Prefixes that more than one call has held are counted once. All other tokens are counted
         // for each call.
         let at = |t: u64| -> u64 {
             let there = all.iter().filter(|((_, left), _)| *left >= t);
-            let alone = |((input, _), begins): &((u64, u64), Arc<[u64]>)| {
-                let in_common = begins.iter().filter(|hash| shared.contains(hash)).count() as u64;
-                input.saturating_sub(BEGINNING * in_common)
+            let alone = |((input, _), begins): &((u64, u64), Arc<[(u64, u64)]>)| {
+                let in_common = begins.iter().filter(|(hash, _)| shared.contains(hash));
+                input - in_common.map(|(hash, tokens)| length(hash).min(*tokens)).sum::<u64>()
             };
             let each = there.map(|call| alone(call) + HALF_A_BLOCK + t).sum::<u64>();
-            each + BEGINNING * shared.len() as u64
+            each + shared.iter().map(length).sum::<u64>()
         };
         let peak = (1..=OUTPUTS.end).map(at).max().expect("moments");
         capacity as f64 - peak as f64
