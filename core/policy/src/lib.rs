@@ -33,6 +33,7 @@ pub mod schedule;
 mod testing;
 
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 pub use error_kind::ErrorKind;
 pub use reason::Reason;
@@ -45,6 +46,16 @@ fn push_bounded<T>(queue: &mut VecDeque<T>, max: usize, item: T) {
         queue.pop_front();
     }
     queue.push_back(item);
+}
+
+/// Returns how many spans of the length `span` have ended at `now` since the current one began: 0, 1, or
+/// 2 for two or more. `ends` is the end of the current span. If it has ended, a new span begins at `now`.
+fn ended_spans(ends: &mut Instant, now: Instant, span: Duration) -> usize {
+    let ended = if now < *ends { 0 } else { 1 + usize::from(now >= *ends + span) };
+    if ended > 0 {
+        *ends = now + span;
+    }
+    ended
 }
 
 /// Converts a number of tokens to `u32`. Numbers above `u32::MAX` become `u32::MAX`.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::call_sample::Sent;
-use crate::push_bounded;
+use crate::{ended_spans, push_bounded};
 
 /// Length of one span of a [`RecentMax`], which covers the current and the previous span.
 const RECENT_SPAN: Duration = Duration::from_secs(5);
@@ -162,7 +162,7 @@ impl LoadTracker {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RecentMax {
     /// End of the current span, or `None` before the first use.
-    until: Option<Instant>,
+    ends: Option<Instant>,
     /// Maximum of the numbers observed in the span before the current one.
     previous: usize,
     /// Maximum of the numbers observed in the current span.
@@ -183,11 +183,11 @@ impl RecentMax {
 
     /// Starts a new span if the current one is over.
     fn rotate(&mut self, now: Instant) {
-        let until = *self.until.get_or_insert_with(|| now + RECENT_SPAN);
-        if now >= until {
-            self.previous = if now < until + RECENT_SPAN { self.current } else { 0 };
+        let ends = self.ends.get_or_insert_with(|| now + RECENT_SPAN);
+        let ended = ended_spans(ends, now, RECENT_SPAN);
+        if ended > 0 {
+            self.previous = if ended == 1 { self.current } else { 0 };
             self.current = 0;
-            self.until = Some(now + RECENT_SPAN);
         }
     }
 }

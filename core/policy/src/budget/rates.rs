@@ -232,16 +232,6 @@ impl RateBudgets {
         self.quotas.iter().any(|quota| u64::from(quota.kind.cost(need)) > quota.max_call())
     }
 
-    /// Returns the limit that delays a call with this need for longest, and the time at which the
-    /// call fits if nothing else is charged. `None` if the call fits now, or if it waits for the other
-    /// processes that share a limit.
-    pub fn ready_at(&mut self, now: Instant, need: &Need) -> Option<(BudgetKind, Instant)> {
-        match self.lacking(now, need)? {
-            Lack::Limit(kind, at) => Some((kind, at)),
-            Lack::Share(_) => None,
-        }
-    }
-
     /// Returns what delays a call with this need for longest. `None` if the call fits now.
     pub fn lacking(&mut self, now: Instant, need: &Need) -> Option<Lack> {
         let shared = self.shared_lack(now, need);

@@ -47,7 +47,7 @@
 use std::time::{Duration, Instant};
 
 use super::{Queue, Tenant, TenantId};
-use crate::Lane;
+use crate::{Lane, ended_spans};
 
 /// Time constant of the mean use of the capacity.
 const MEAN_OVER: Duration = Duration::from_secs(10);
@@ -233,12 +233,11 @@ impl ActiveTenants {
     }
 
     fn advance(&mut self, now: Instant) {
-        if now >= self.ends {
+        let ended = ended_spans(&mut self.ends, now, ACTIVE_FOR);
+        if ended > 0 {
             let ([last, _], [peak, _]) = (std::mem::take(&mut self.sums), std::mem::take(&mut self.peaks));
-            let is_next = now < self.ends + ACTIVE_FOR;
-            (self.sums[1], self.peaks[1]) = if is_next { (last, peak) } else { Default::default() };
-            self.period += if is_next { 1 } else { 2 };
-            self.ends = now + ACTIVE_FOR;
+            (self.sums[1], self.peaks[1]) = if ended == 1 { (last, peak) } else { Default::default() };
+            self.period += ended as u64;
         }
     }
 

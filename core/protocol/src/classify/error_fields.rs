@@ -107,7 +107,7 @@ impl ErrorFields {
             "billing_hard_limit_reached" | "organization_usage_limit_exceeded" | "ServiceQuotaExceeded" => {
                 true
             }
-            // Of OpenAI and of Moonshot.
+            // The names that OpenAI and Moonshot use for an account without credit.
             "billing_not_active" | "exceeded_current_quota_error" => true,
             "ServiceQuotaExceededException" | "serviceQuotaExceededException" => true,
             _ => name.ends_with("spend_limit_exceeded"),

@@ -64,10 +64,10 @@ impl Connector {
         route.is_tls || self.starts_http2(route)
     }
 
-    /// Returns whether HTTP/2 is spoken at this route without TLS. Proxies that forward requests are
+    /// Returns whether HTTP/2 is spoken at a route without TLS. Proxies that forward requests are
     /// spoken to in HTTP/1.1, because nothing is known about them.
     fn starts_http2(&self, route: &Route) -> bool {
-        self.http2_prior_knowledge && !route.is_tls && !route.is_forwarded()
+        self.http2_prior_knowledge && !route.is_forwarded()
     }
 
     /// Opens a connection.
