@@ -19,6 +19,9 @@ const BEGINNING: u64 = 64;
 const HALF_A_BLOCK: u64 = 8;
 /// Prefixes are rounded down to whole blocks of this many tokens.
 const BLOCK: u64 = 2 * HALF_A_BLOCK;
+
+/// The prefixes of a prompt: the hash of each, and the number of tokens that it adds to the one before.
+type Chunks = Arc<[(u64, u64)]>;
 pub(super) const TENANTS: [&str; 3] = ["x", "y", "z"];
 
 #[derive(Clone, Debug)]
@@ -85,10 +88,9 @@ struct Running {
     place: KvReservation,
     /// The tokens that the call takes of its replica's memory: its input, and its expected output.
     held: (u64, u64),
-    /// The prefixes of the call's prompt: the hash of each, and the number of tokens that it adds to the
-    /// one before. At the same replica, calls with equal
-    /// hashes share the memory of these prefixes. Empty if the replica does not share prefixes.
-    begins: Arc<[(u64, u64)]>,
+    /// The prefixes of the call's prompt. At the same replica, calls with equal hashes share the memory
+    /// of these prefixes. Empty if the replica does not share prefixes.
+    begins: Chunks,
     answered: bool,
     /// The replicas where the call may be retried: those that may take it and where it was not
     /// tried. Empty if the call had been tried before at the replica that it was assigned to. A new
@@ -373,7 +375,7 @@ impl PoolModel {
             ticket.wants.as_ref().filter(|_| self.sharing.contains(&id)).map(|wants| &wants.affinity);
         let affinity = affinity.cloned().unwrap_or_default();
         let forecast = Forecast::default();
-        let begins: Arc<[(u64, u64)]> = affinity.prefix.chunks(held.0, BLOCK).collect();
+        let begins: Chunks = affinity.prefix.chunks(held.0, BLOCK).collect();
         let place = memory.admit(&ticket.demand, forecast, affinity.prefix, Progress::default());
         let begun = self.begun(id);
         for (hash, tokens) in begins.iter() {
@@ -479,7 +481,7 @@ impl PoolModel {
         }
         let held = in_memory(ticket, capacity);
         let begins = ticket.wants.as_ref().expect("always").affinity.prefix.chunks(held.0, BLOCK);
-        let begins: Arc<[(u64, u64)]> = begins.filter(|_| self.sharing.contains(&id)).collect();
+        let begins: Chunks = begins.filter(|_| self.sharing.contains(&id)).collect();
         let begun = self.begun(id);
         let mut shared: BTreeSet<u64> =
             begins.iter().map(|(hash, _)| *hash).filter(|hash| begun.contains(hash)).collect();
@@ -490,7 +492,7 @@ impl PoolModel {
         // for each call.
         let at = |t: u64| -> u64 {
             let there = all.iter().filter(|((_, left), _)| *left >= t);
-            let alone = |((input, _), begins): &((u64, u64), Arc<[(u64, u64)]>)| {
+            let alone = |((input, _), begins): &((u64, u64), Chunks)| {
                 let in_common = begins.iter().filter(|(hash, _)| shared.contains(hash));
                 input - in_common.map(|(hash, tokens)| length(hash).min(*tokens)).sum::<u64>()
             };
