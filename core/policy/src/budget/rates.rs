@@ -92,7 +92,7 @@ pub struct BudgetView {
 /// assert!(need.fits(&budgets.available(now)));
 /// let charge = budgets.charge(now, &call);
 /// assert!(!need.fits(&budgets.available(now)), "the burst of a few seconds is used");
-/// budgets.refund(now, charge);
+/// budgets.refund(now, &charge);
 /// ```
 #[derive(Debug, Default)]
 pub struct RateBudgets {
