@@ -1,5 +1,6 @@
 //! Reads `targets` and `defaults`.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use http::HeaderName;
@@ -60,19 +61,20 @@ pub(super) fn read_targets(
     (targets, default_target)
 }
 
-/// Removes those base URLs of well-known providers that the `url` of another target names. So a target
-/// for one region of a provider gets its requests, whether it is above or below the provider. The first
-/// URL of a provider, to which fallbacks are sent, stays.
+/// Removes those base URLs of well-known providers that are the `url` of another target for all models,
+/// with or without `/v1`. So a target for one region of a provider gets its requests, whether it is
+/// above or below the provider. A target for some models or paths of a region needs to be above. The
+/// first URL of a provider, to which fallbacks are sent, stays.
 fn leave_named_regions(targets: &mut [ParsedTarget<'_>]) {
-    let named = targets.iter().filter(|target| target.given.has("url"));
-    let named: Vec<String> = named.flat_map(|target| target.config.matches.urls.clone()).collect();
+    let takes_regions = |target: &&ParsedTarget<'_>| {
+        let models = &target.config.matches.models;
+        target.given.has("url") && (models.is_empty() || models.iter().any(|model| model == "*"))
+    };
+    let urls = targets.iter().filter(takes_regions).flat_map(|target| &target.config.matches.urls);
+    let named: HashSet<String> = urls.map(|url| url.strip_suffix("/v1").unwrap_or(url).to_owned()).collect();
     for target in targets.iter_mut().filter(|target| !target.given.has("url")) {
         let Some([first, ..]) = providers::base_urls(&target.config.name) else { continue };
-        let is_named = |url: &String| {
-            let paths = named.iter().filter_map(|named| named.strip_prefix(url.as_str()));
-            url != first && paths.into_iter().any(|path| path.is_empty() || path.starts_with('/'))
-        };
-        target.config.matches.urls.retain(|url| !is_named(url));
+        target.config.matches.urls.retain(|url| url == first || !named.contains(url));
     }
 }
 
