@@ -257,6 +257,19 @@ fn sweep_of_a_target_is_resumed_only_with_the_same_target() {
 }
 
 #[test]
+fn target_of_a_provider_is_called_at_the_root_of_its_api() {
+    let out = Directory::new("provider");
+    std::fs::create_dir_all(&out.0).unwrap();
+    let config = out.0.join("tidegate.toml");
+    std::fs::write(&config, "[targets]\ngroq = 8\n").unwrap();
+    let mut sweep = Command::new(TIDEGATE);
+    sweep.args(["sweep", "--target", "groq", "--model", "m", "--dry-run", "--config"]).arg(&config);
+    let output = sweep.env("GROQ_API_KEY", "key").output().unwrap();
+    let expected = "sweep of m at https://api.groq.com/openai/v1/chat/completions\n";
+    assert!(text(&output.stdout).starts_with(expected), "{output:?}");
+}
+
+#[test]
 fn only_one_process_uses_a_journal() {
     let (sim, out) = (Sim::start(), Directory::new("locked"));
     let directory = out.0.to_str().unwrap();

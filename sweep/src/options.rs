@@ -68,8 +68,8 @@ impl SweepOptions {
     /// unchanged.
     pub fn take_from(&mut self, target: &TargetConfig) {
         self.name = Some(target.name.to_string());
-        if let Some(url) = target.matches.urls.first() {
-            self.url.clone_from(url);
+        if let Some(url) = target.openai_base_url() {
+            self.url = url;
         }
         let only = match target.matches.models.as_slice() {
             [model] if !model.contains('*') => Some(model.as_str()),

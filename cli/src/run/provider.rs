@@ -134,10 +134,11 @@ fn set_default_objective(target: &mut TargetConfig, url: Option<&Uri>) {
     }
 }
 
-/// Returns the base URL of a target: its first URL, or `http://NAME` for a pool without one.
+/// Returns the base URL of a target: that for clients of OpenAI's API, or `http://NAME` for a pool without
+/// one.
 fn base_url(target: &TargetConfig) -> Result<Uri, Failure> {
-    let url = match target.matches.urls.first() {
-        Some(url) => url.clone(),
+    let url = match target.openai_base_url() {
+        Some(url) => url,
         None if target.pool.is_some() => format!("http://{}", target.name),
         None => {
             let name = &target.name;
@@ -252,6 +253,13 @@ mod tests {
         assert_eq!(ttft(own().cap(64), None), None);
         assert_eq!(ttft(own().tpot(Duration::from_secs(3)), None), None);
         assert_eq!(ttft(own(), Some("https://api.openai.com/v1")), None);
+    }
+
+    #[test]
+    fn target_of_a_provider_is_called_at_the_root_of_its_api() {
+        let config = Config::from_toml("[targets]\ngemini = 8\n").unwrap();
+        let base = base_url(&config.targets[0]).ok().unwrap();
+        assert_eq!(base, "https://generativelanguage.googleapis.com/v1beta/openai");
     }
 
     #[test]

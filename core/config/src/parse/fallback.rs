@@ -196,9 +196,8 @@ fn obstacles(target: &TargetConfig, fallback: &TargetConfig) -> Vec<String> {
     let mut obstacles = Vec::new();
     let urls = &fallback.matches.urls;
     // Calls are sent to the first URL of a well-known provider, and to any URL of a pool.
-    let is_of_provider = |known: &[&str]| urls.iter().all(|url| known.contains(&url.as_str()));
-    let known = providers::base_urls(&fallback.name).is_some_and(is_of_provider);
-    if urls.len() != 1 && fallback.pool.is_none() && !known && !theirs.covers_urls_of(&ours) {
+    let is_known = urls.len() == 1 || fallback.pool.is_some() || providers::has_provider_urls(fallback);
+    if !is_known && !theirs.covers_urls_of(&ours) {
         obstacles.push(format!(
             "{place} has {} base URLs, so it is not known where to send the calls; give it one \"url\", \
              or all URLs of this target",
