@@ -78,13 +78,16 @@ impl SpendTracker {
     }
 
     /// Returns the maximum that a request can use: its input tokens, estimated from its bytes, and
-    /// the output tokens that it allows. If it sets no maximum, 1,024 output tokens are assumed, or
-    /// none for embeddings, rankings and moderations.
+    /// the output tokens that it allows. If it sets no maximum, 1,024 output tokens and its thinking
+    /// limit are assumed per answer, or none for embeddings, rankings and moderations.
     pub(crate) fn max_spend(&self, facts: &RequestFacts) -> Spend {
         let prompt = facts.prompt.unwrap_or_default();
         let output = match facts.task {
             Task::Embed | Task::Rank | Task::Classify => 0,
-            _ => prompt.max_output().unwrap_or(COLD_OUTPUT),
+            _ => prompt.max_output().unwrap_or_else(|| {
+                let answer = COLD_OUTPUT.saturating_add(prompt.thinking.unwrap_or(0));
+                answer.saturating_mul(prompt.all_answers())
+            }),
         };
         self.prices.spend_for(prompt.input(COLD_RATIO), output)
     }
@@ -196,7 +199,9 @@ impl CeilingReached {
 
 #[cfg(test)]
 mod tests {
+    use http::{HeaderMap, Method, Uri};
     use proptest::prelude::*;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -223,6 +228,27 @@ mod tests {
             prop_assert!(tracker.spent.input + tracker.spent.output <= tokens && tracker.spent.money <= money + 1e-9);
             prop_assert_eq!(tracker.reserved.input, 0);
         }
+    }
+
+    #[test]
+    fn request_without_a_maximum_reserves_output_for_each_answer() {
+        let tracker = SpendTracker::new(Prices::default(), Ceilings::default());
+        let output = |path: &'static str, body: &Value| {
+            let (uri, body) = (Uri::from_static(path), body.to_string());
+            let facts = RequestFacts::read(&Method::POST, &uri, &HeaderMap::new(), Some(body.as_bytes()));
+            tracker.max_spend(&facts).output
+        };
+        let messages = json!([{"role": "user", "content": "hi"}]);
+        let chat = |key: &str, value: Value| {
+            output("/v1/chat/completions", &json!({"messages": messages, key: value}))
+        };
+        assert_eq!(chat("temperature", json!(1)), 1_024);
+        assert_eq!(chat("n", json!(8)), 8 * 1_024);
+        assert_eq!(chat("max_tokens", json!(100)), 100);
+        assert_eq!(chat("reasoning_effort", json!("medium")), 1_024 + 8_192);
+        let prompts = vec!["one"; 100];
+        assert_eq!(output("/v1/completions", &json!({"prompt": prompts, "n": 2})), 200 * 1_024);
+        assert_eq!(output("/v1/embeddings", &json!({"input": prompts})), 0);
     }
 
     #[test]
