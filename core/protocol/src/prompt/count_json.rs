@@ -71,7 +71,9 @@ impl<'de> ReadAny<'de> for Walk<'_> {
         let role_of_each = match role {
             Role::Prompt | Role::Message => Role::Message,
             Role::Completions => Role::Completion,
-            Role::Json | Role::Data(_) | Role::Settings | Role::ThinkingSettings => role,
+            // The elements of a list of a video are its frames.
+            Role::Reference(Some(Media::Video)) => Role::Reference(Some(Media::Image)),
+            Role::Json | Role::Data(_) | Role::Reference(_) | Role::Settings | Role::ThinkingSettings => role,
             Role::MaxTokens | Role::Answers | Role::Thinking | Role::StoredContext => Role::Ignored,
             _ => Role::Element,
         };

@@ -118,14 +118,16 @@ impl Role {
             "mimeType" | "mime_type" | "media_type" | "format" => Role::Format,
             "detail" => Role::Detail,
             "data" | "bytes" | "result" => Role::Data(None),
-            "images" | "b64_json" => Role::Data(Some(Media::Image)),
+            "images" | "b64_json" | "image_base64" => Role::Data(Some(Media::Image)),
             // In Gemini's older spelling, `file_data` is an object that states its own MIME type.
             "file_data" => Role::Data(Some(Media::File)),
             "url" | "uri" | "fileUri" | "file_uri" => Role::Reference(None),
             "image_url" | "image" => Role::Reference(Some(Media::Image)),
             "input_audio" | "audio_url" | "audio" => Role::Reference(Some(Media::Sound)),
             "video_url" | "video" => Role::Reference(Some(Media::Video)),
-            "file" | "file_id" | "file_url" | "document" => Role::Reference(Some(Media::File)),
+            "file" | "file_id" | "file_url" | "document" | "document_url" => {
+                Role::Reference(Some(Media::File))
+            }
             "input" | "args" | "arguments" | "response" | "parameters" | "json" => Role::Json,
             "role" | "id" | "call_id" | "tool_call_id" | "tool_use_id" | "toolUseId" | "model" | "status"
             | "filename" | "cache_control" | "cachePoint" | "annotations" | "logprobs" | "signature"

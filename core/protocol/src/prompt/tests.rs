@@ -104,6 +104,8 @@ proptest! {
             json!({"inline_data": {"mime_type": "image/webp", "data": base64}}),
             json!({"image": {"format": "png", "source": {"bytes": base64}}}),
             json!({"type": "image_generation_call", "id": "i", "result": base64}),
+            json!({"type": "image_base64", "image_base64": base64}),
+            json!({"type": "video", "video": [url]}),
         ] {
             prop_assert_eq!(input(&said(json!([part]))), MESSAGE_TOKENS + 1600, "{}", part);
         }
