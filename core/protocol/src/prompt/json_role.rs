@@ -128,10 +128,10 @@ impl Role {
             "file" | "file_id" | "file_url" | "document" | "document_url" => {
                 Role::Reference(Some(Media::File))
             }
-            "input" | "args" | "arguments" | "response" | "parameters" | "json" => Role::Json,
+            "input" | "args" | "arguments" | "response" | "results" | "parameters" | "json" => Role::Json,
             "role" | "id" | "call_id" | "tool_call_id" | "tool_use_id" | "toolUseId" | "model" | "status"
-            | "filename" | "cache_control" | "cachePoint" | "annotations" | "logprobs" | "signature"
-            | "thoughtSignature" | "thought_signature" | "encrypted_content" => Role::Ignored,
+            | "filename" | "cache_control" | "cachePoint" | "annotations" | "citations" | "logprobs"
+            | "signature" | "thoughtSignature" | "thought_signature" | "encrypted_content" => Role::Ignored,
             _ => Role::Text,
         }
     }
