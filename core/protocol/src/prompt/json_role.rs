@@ -93,6 +93,8 @@ impl Role {
     pub fn inside(self, key: &str) -> Self {
         match self {
             Role::Json => Role::Json,
+            // The Responses API has an object with the id of a stored prompt here.
+            Role::Completions if key == "id" => Role::StoredContext,
             Role::ThinkingSettings if Self::of_field(key) == Some(Role::MaxTokens) => Role::Thinking,
             Role::Settings | Role::ThinkingSettings => match key {
                 "schema" | "json_schema" | "responseSchema" | "response_schema" | "responseJsonSchema" => {
