@@ -123,11 +123,11 @@ impl Role {
             "images" | "b64_json" | "image_base64" => Role::Data(Some(Media::Image)),
             // In Gemini's older spelling, `file_data` is an object that states its own MIME type.
             "file_data" => Role::Data(Some(Media::File)),
-            "url" | "uri" | "fileUri" | "file_uri" => Role::Reference(None),
+            "url" | "uri" => Role::Reference(None),
             "image_url" | "image" => Role::Reference(Some(Media::Image)),
             "input_audio" | "audio_url" | "audio" => Role::Reference(Some(Media::Sound)),
             "video_url" | "video" => Role::Reference(Some(Media::Video)),
-            "file" | "file_id" | "file_url" | "document" | "document_url" => {
+            "file" | "file_id" | "file_url" | "fileUri" | "file_uri" | "document" | "document_url" => {
                 Role::Reference(Some(Media::File))
             }
             "input" | "args" | "arguments" | "response" | "results" | "parameters" | "json" => Role::Json,

@@ -77,6 +77,9 @@ impl Piece {
     pub(super) fn reference(text: &str, key: Option<Media>) -> Self {
         let len = text.len() as u64;
         let Some(rest) = text.strip_prefix("data:") else {
+            // Gemini takes videos on YouTube as files without a MIME type.
+            let is_video = key == Some(Media::File) && is_on_youtube(text);
+            let key = if is_video { Some(Media::Video) } else { key };
             return Self { data: Some(Data { text: len, bytes: None }), ..Self::under_key(key) };
         };
         let (head, body) = rest.split_once(',').unwrap_or((rest, ""));
@@ -118,6 +121,12 @@ impl Piece {
             prompt.add_text(data.text);
         }
     }
+}
+
+/// Returns `true` if the host of a URL is that of YouTube.
+fn is_on_youtube(url: &str) -> bool {
+    let host = url.split('/').nth(2).unwrap_or_default();
+    matches!(host.strip_prefix("www.").unwrap_or(host), "youtube.com" | "youtu.be")
 }
 
 /// Returns the approximate decoded size of `base64` characters, in bytes.
