@@ -56,7 +56,11 @@ impl<'de> ReadAny<'de> for Walk<'_> {
                 Scalar::Text(text),
             ) => prompt.add_text(text.len() as u64),
             (Role::StoredContext, Scalar::Text(name)) => prompt.has_stored_context |= !name.is_empty(),
-            (Role::Type, Scalar::Text(name)) => return Piece::stated(Source::Type, Media::of_type(name)),
+            (Role::Type, Scalar::Text(name)) => {
+                // The model reads the result, which is encrypted in the request.
+                prompt.has_stored_context |= name == "web_search_result";
+                return Piece::stated(Source::Type, Media::of_type(name));
+            }
             (Role::Format, Scalar::Text(format)) => return Piece::formatted(format),
             (Role::Detail, Scalar::Text(detail)) => return Piece::detailed(detail),
             (Role::Data(media), Scalar::Text(data)) => return Piece::data(data, media),
