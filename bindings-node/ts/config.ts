@@ -560,15 +560,16 @@ export interface TargetConfig extends TargetSettings {
    */
   models?: string | string[];
   /**
-   * The model that is requested for calls that fall back to this target. Default: the only name in
-   * `models`, if it has no `*`; otherwise the model that the caller requested.
+   * The model that is requested for calls that fall back to this target. Also used by `tidegate
+   * sweep`. Default: the only name in `models`, if it has no `*`; otherwise the model that the
+   * caller requested.
    */
   model?: string;
   /**
    * The name of the environment variable with the credential for calls that fall back to this
    * target, never the credential itself. Without it, the credential of the caller is sent if
    * scheme, host and port are the same, and otherwise only if `forward_headers` lists its header.
-   * Default: none.
+   * Also used by `tidegate run` and `tidegate sweep`. Default: none.
    */
   key_env?: string;
   /**

@@ -270,6 +270,22 @@ fn target_of_a_provider_is_called_at_the_root_of_its_api() {
 }
 
 #[test]
+fn target_gives_its_model_and_its_key() {
+    let out = Directory::new("key");
+    std::fs::create_dir_all(&out.0).unwrap();
+    let (config, variable) = (out.0.join("tidegate.toml"), "TIDEGATE_SWEEP_KEY");
+    let target = format!("[targets.openai]\nmodel = \"small\"\nkey_env = \"{variable}\"\n");
+    std::fs::write(&config, target).unwrap();
+    let mut sweep = Command::new(TIDEGATE);
+    sweep.args(["sweep", "--target", "openai", "--dry-run", "--config"]).arg(&config);
+    let without = sweep.env_remove(variable).output().unwrap();
+    assert!(without.status.code() == Some(2) && text(&without.stderr).contains(variable), "{without:?}");
+    let with = sweep.env(variable, "key").output().unwrap();
+    let expected = "sweep of small at https://api.openai.com/v1/chat/completions\n";
+    assert!(text(&with.stdout).starts_with(expected), "{with:?}");
+}
+
+#[test]
 fn only_one_process_uses_a_journal() {
     let (sim, out) = (Sim::start(), Directory::new("locked"));
     let directory = out.0.to_str().unwrap();

@@ -678,8 +678,8 @@ class TargetConfig(TargetSettings, total=False):
     model: str
     """The model that is requested for calls that fall back to this target.
 
-    Default: the only name in `models`, if it has no `*`; otherwise the model that the caller
-    requested.
+    Also used by `tidegate sweep`. Default: the only name in `models`, if it has no `*`; otherwise
+    the model that the caller requested.
     """
 
     key_env: str
@@ -687,7 +687,8 @@ class TargetConfig(TargetSettings, total=False):
     target, never the credential itself.
 
     Without it, the credential of the caller is sent if scheme, host and port are the same, and
-    otherwise only if `forward_headers` lists its header. Default: none.
+    otherwise only if `forward_headers` lists its header. Also used by `tidegate run` and `tidegate
+    sweep`. Default: none.
     """
 
     forward_headers: str | list[str]

@@ -34,8 +34,8 @@ pub(super) struct ProviderArgs {
     /// Target of the configuration to send requests to [default: its only target]
     #[arg(long, value_name = "NAME", requires = "config")]
     target: Option<String>,
-    /// Environment variable that holds the API key [default: the usual variable of a well-known
-    /// provider, such as OPENAI_API_KEY]
+    /// Environment variable that holds the API key [default: the `key_env` of the target, otherwise
+    /// the usual variable of a well-known provider, such as OPENAI_API_KEY]
     #[arg(long, value_name = "VARIABLE")]
     key_env: Option<String>,
     /// Maximum number of concurrent calls [default: adaptive, up to 256]; without --ttft, the number

@@ -55,7 +55,7 @@ pub(super) fn resolve(
         if fallbacks.contains(&target.config.name) {
             target.config.model = requested_model(&target.config);
         } else if certain {
-            reject_unused(&target.given);
+            reject_unused(target);
         }
     }
 }
@@ -195,9 +195,8 @@ fn obstacles(target: &TargetConfig, fallback: &TargetConfig) -> Vec<String> {
     };
     let mut obstacles = Vec::new();
     let urls = &fallback.matches.urls;
-    // Calls are sent to the first URL of a well-known provider, and to any URL of a pool.
-    let is_known = urls.len() == 1 || fallback.pool.is_some() || providers::has_provider_urls(fallback);
-    if !is_known && !theirs.covers_urls_of(&ours) {
+    // Calls are sent to any URL of a pool.
+    if !has_base_url(fallback) && fallback.pool.is_none() && !theirs.covers_urls_of(&ours) {
         obstacles.push(format!(
             "{place} has {} base URLs, so it is not known where to send the calls; give it one \"url\", \
              or all URLs of this target",
@@ -211,6 +210,12 @@ fn obstacles(target: &TargetConfig, fallback: &TargetConfig) -> Vec<String> {
         ));
     }
     obstacles
+}
+
+/// Returns `true` if a target has one base URL that calls are sent to: its only URL, or the first one of
+/// a well-known provider.
+fn has_base_url(target: &TargetConfig) -> bool {
+    target.matches.urls.len() == 1 || providers::has_provider_urls(target)
 }
 
 /// Returns `true` if [`obstacles`] must be called for each target that falls back to `fallback`. If
@@ -229,11 +234,13 @@ fn requested_model(target: &TargetConfig) -> Option<Arc<str>> {
     }
 }
 
-/// Reports each of the keys `model`, `key_env` and `forward_headers` that `given` has. `given` is
-/// the table of a target that is not a fallback.
-fn reject_unused(given: &Given<'_>) {
+/// Reports each of the keys `model`, `key_env` and `forward_headers` that has no effect. `target` is not a
+/// fallback. If it is a single endpoint, `tidegate run` and `tidegate sweep` use the first two keys.
+fn reject_unused(ParsedTarget { config, given, .. }: &ParsedTarget<'_>) {
     let only = "has no effect, because no target names this one as its \"fallback\"; remove it";
-    given.reject_key("model", format!("{only}, or set \"models\" to select requests by their model"));
-    given.reject_key("key_env", only);
+    if config.pool.is_some() || !has_base_url(config) {
+        given.reject_key("model", format!("{only}, or set \"models\" to select requests by their model"));
+        given.reject_key("key_env", only);
+    }
     given.reject_key("forward_headers", only);
 }

@@ -173,12 +173,13 @@ settings! {
         rates: RateConfig = RateConfig::default();
         /// The pool of replicas. `None`: the target is a single endpoint.
         pool: Option<PoolConfig> = None;
-        /// The model that is requested for calls that fall back to this target. `None`: the model
-        /// that the caller requested.
+        /// The model that is requested for calls that fall back to this target. Also used by
+        /// `tidegate sweep`. `None`: the model that the caller requested.
         model: Option<Arc<str>> = None;
         /// The environment variable with the credential for calls that fall back to this target.
         /// `None`: the credential of the caller is sent if scheme, host and port are the same, and
-        /// otherwise only if `forward_headers` lists its header.
+        /// otherwise only if `forward_headers` lists its header. Also used by `tidegate run` and
+        /// `tidegate sweep`.
         key_env: Option<Arc<str>> = None;
         /// The request headers of the caller that are forwarded, in addition to the standard ones,
         /// with calls that fall back to this target on another server or with `key_env`.
@@ -292,12 +293,13 @@ settings! {
     url: Kind::TextOrList("a URL or a list of URLs; http or https, without user, query or `*`") => "of well-known providers and pools, their own; otherwise every URL";
     /// The models whose requests the target takes. `*` matches any text.
     models: Kind::TextOrList("a name or a list of names, of 1 to 200 bytes each") => "every model";
-    /// The model that is requested for calls that fall back to this target.
+    /// The model that is requested for calls that fall back to this target. Also used by
+    /// `tidegate sweep`.
     model: Kind::Text("a name without `*`") => "the only name in `models`, if it has no `*`; otherwise the model that the caller requested";
     /// The name of the environment variable with the credential for calls that fall back to this
     /// target, never the credential itself. Without it, the credential of the caller is sent if
     /// scheme, host and port are the same, and otherwise only if `forward_headers` lists its
-    /// header.
+    /// header. Also used by `tidegate run` and `tidegate sweep`.
     key_env: Kind::Text("the name of an environment variable") => "none";
     /// The request headers of the caller that are forwarded, in addition to the standard ones, with
     /// calls that fall back to this target on another server or with `key_env`.
