@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::target::{parse_base_url, read_variable};
 use super::{json, toml};
+use crate::matching::BaseUrl;
 use crate::schema::{
     DNS_EVERY, DNS_EVERY_RANGE, FILE_EVERY, FILE_EVERY_RANGE, Given, InvalidValue, Node, POOL, Problems,
     REPLICA, TextRule, Value,
@@ -168,7 +169,7 @@ const FILE: TextRule<PathBuf> = TextRule {
 /// # Errors
 /// Returns what to write instead if the name of the target cannot be the host of a URL.
 pub(super) fn urls_by_name(name: &str, pool: &PoolConfig) -> Result<Vec<String>, String> {
-    let named = |scheme: &str| parse_base_url(&format!("{scheme}://{name}")).ok();
+    let named = |scheme: &str| Some(BaseUrl::parse(&format!("{scheme}://{name}")).ok()?.to_string());
     // Other characters would start a port or a path, or are invalid in a URL.
     let is_host = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
     if !is_host || named("http").is_none() {

@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use http::HeaderName;
+use http::{HeaderName, Uri};
+use tidegate_protocol::url_check;
+use url::{Host, Url};
 
 use super::limit::LimitLayers;
 use super::{conflicts, fallback, floors, pool, rates};
@@ -342,7 +344,14 @@ const CONNECTION_HEADERS: [&str; 11] = [
 
 /// Returns the normal form of a base URL, or why it is invalid.
 pub(super) fn parse_base_url(text: &str) -> Result<String, &'static str> {
-    BaseUrl::parse(text).map(|url| url.to_string())
+    let url = BaseUrl::parse(text)?.to_string();
+    // Other hosts are not compared, because they may be names that only a pool resolves.
+    if let (Ok(uri), Ok(sent)) = (url.parse::<Uri>(), Url::parse(&url))
+        && matches!(sent.host(), Some(Host::Ipv4(_) | Host::Ipv6(_)))
+    {
+        url_check::check_host(&uri, &sent)?;
+    }
+    Ok(url)
 }
 
 /// Checks the name of a model (1 to 200 bytes). Returns it, or why it is invalid.

@@ -136,6 +136,12 @@ fn pool_limit_is_per_replica_and_target_cap_bounds_the_sum() {
 }
 
 #[test]
+fn name_of_a_pool_may_look_like_an_address() {
+    let config = Config::from_json(json!({"targets": {"70": {"pool": {}}}})).unwrap();
+    assert_eq!(config.targets[0].matches.urls, ["http://70", "https://70"]);
+}
+
+#[test]
 fn pool_can_be_a_fallback() {
     let config = Config::from_json(json!({"targets": {
         "openai": {"cap": 8, "fallback": "llama"},
