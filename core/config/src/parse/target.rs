@@ -247,12 +247,22 @@ pub(super) fn read_variable(given: &Given<'_>, key: &str, example: &str) -> Opti
 
 /// Returns `true` if `name` has 1 to 100 ASCII letters, digits and underscores, does not start with
 /// a digit, and does not look like a credential. A name looks like a credential if it has at least
-/// 20 characters, among them a lower-case letter and a digit.
+/// 20 characters, among them a lower-case letter, a digit, and either an upper-case letter or 16
+/// characters without an underscore between them.
+///
+/// ```
+/// use tidegate_config::is_variable_name;
+///
+/// assert!(is_variable_name("azure_openai_key_eastus2"));
+/// assert!(!is_variable_name("gsk_0123456789abcdefABCDEF"));
+/// ```
 pub fn is_variable_name(name: &str) -> bool {
     let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    let has = |is_kind: fn(&u8) -> bool| name.bytes().any(|byte| is_kind(&byte));
     let random = name.len() >= 20
-        && name.bytes().any(|byte| byte.is_ascii_lowercase())
-        && name.bytes().any(|byte| byte.is_ascii_digit());
+        && has(u8::is_ascii_lowercase)
+        && has(u8::is_ascii_digit)
+        && (has(u8::is_ascii_uppercase) || name.split('_').any(|word| word.len() >= 16));
     plain
         && !random
         && (1..=100).contains(&name.len())
@@ -360,5 +370,24 @@ fn parse_model(text: &str) -> Result<&str, &'static str> {
         0 => Err("a name must not be empty"),
         1..=200 => Ok(text),
         _ => Err("a name may have at most 200 bytes"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_variable_name;
+
+    #[test]
+    fn credential_is_not_a_variable_name() {
+        for name in ["AZURE_OPENAI_KEY_EASTUS2", "azure_openai_key_eastus2", "key", "_1"] {
+            assert!(is_variable_name(name), "{name}");
+        }
+        let (lower, mixed) = ("0a1b2c3d".repeat(4), "0aB1cD2e".repeat(4));
+        for prefix in ["sk-", "sk_", "sk_live_", "gsk_", "a"] {
+            for key in [&lower, &mixed] {
+                assert!(!is_variable_name(&format!("{prefix}{key}")), "{prefix}");
+            }
+        }
+        assert!(!is_variable_name("AIzaSy0aB1cD_2eF3gH4i_J5kL6mN7oP8qR9s"));
     }
 }
