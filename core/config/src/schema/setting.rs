@@ -243,8 +243,10 @@ impl Scalar for Duration {
             Value::Time(time) => Some(*time),
             Value::Whole(seconds) => u64::try_from(*seconds).ok().map(Duration::from_secs),
             Value::Float(seconds) => Duration::try_from_secs_f64(*seconds).ok(),
-            // The length limit excludes sums that overflow: u64::MAX seconds is already longer.
-            Value::Text(text) if text.len() <= 20 => humantime::parse_duration(text).ok(),
+            // The parser panics if a sum overflows, which takes more than 16 digits.
+            Value::Text(text) if text.bytes().filter(u8::is_ascii_digit).count() <= 16 => {
+                humantime::parse_duration(text).ok()
+            }
             _ => None,
         };
         duration.filter(|duration| range.contains(duration)).ok_or_else(|| {

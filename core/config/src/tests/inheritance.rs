@@ -135,6 +135,7 @@ fn durations_are_seconds_or_text_with_units() {
         (json!("2m"), secs(120)),
         (json!("1h30m"), secs(5_400)),
         (json!("1h 30m"), secs(5_400)),
+        (json!("1hour 30min 10seconds"), secs(5_410)),
         (json!("30d"), secs(30 * 86_400)),
         (json!(30), secs(30)),
         (json!(0.001), Duration::from_millis(1)),
