@@ -3,6 +3,7 @@
 mod api_key;
 mod check;
 mod find_target;
+mod flag_values;
 mod output;
 mod run;
 mod signals;

@@ -393,7 +393,7 @@ fn invalid_options_are_rejected_before_anything_is_sent() {
             "http://127.0.0.1:1/v1 cannot be reached",
         ),
         (&["--url", &fixture.url, "--cap", "0"][..], 2, "--cap: expected a whole number from 1"),
-        (&["--url", &fixture.url, "--timeout", "x"][..], 2, "examples are 90s and 10m"),
+        (&["--url", &fixture.url, "--timeout", "x"][..], 2, "examples are 90, 90s and 10m"),
         (&[][..], 2, "pass --url or --config"),
         (&["--url", &fixture.url, "--max-cost", "3"][..], 2, "--price-in"),
         (&["--url", &fixture.url, "--errors", output.to_str().unwrap()][..], 2, "--errors is the output"),
@@ -429,7 +429,9 @@ fn dry_run_reads_the_input_and_sends_nothing() {
     let fixture = Fixture::new("dry", &[]);
     let input = fixture.write("in.jsonl", &format!("{}{}", lines(10), lines(1)));
     let output = fixture.path("out.jsonl");
-    let ran = fixture.run(&input, &output, &["--dry-run", "--price-in", "2.5", "--price-out", "10"]);
+    let prices = ["--dry-run", "--price-in", "2.5", "--price-out", "10"];
+    let units = ["--timeout", "90", "--max-tokens", "500k"];
+    let ran = fixture.run(&input, &output, &[&prices[..], &units].concat());
     let text = String::from_utf8_lossy(&ran.stdout).into_owned();
     assert_eq!(ran.status.code(), Some(4));
     for part in [

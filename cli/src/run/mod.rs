@@ -26,6 +26,7 @@ use self::input::Input;
 use self::progress::{ProgressDisplay, done, format_spend};
 use self::provider::Provider;
 use crate::Failure;
+use crate::flag_values::{count, duration};
 use crate::output::{note, print_line};
 use crate::signals::{count_signals, received, stop_requests};
 
@@ -108,9 +109,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "MONEY", value_parser = not_negative)]
     max_cost: Option<f64>,
     /// Send no request, retries included, that could raise the input and output tokens of this run
-    /// above this number; as with --max-cost, requests without `max_tokens` count as 1,024 output
-    /// tokens per answer
-    #[arg(long, value_name = "N")]
+    /// above this number (500k, 2M); as with --max-cost, requests without `max_tokens` count as 1,024
+    /// output tokens per answer
+    #[arg(long, value_name = "N", value_parser = count)]
     max_tokens: Option<u64>,
     /// Read every line, print the maximum tokens and cost, and send nothing
     #[arg(long)]
@@ -121,10 +122,6 @@ pub(crate) struct Args {
     /// Print no progress and no final summary
     #[arg(long)]
     quiet: bool,
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text).map_err(|error| format!("{error}; examples are 90s and 10m"))
 }
 
 fn not_negative(text: &str) -> Result<f64, String> {

@@ -12,6 +12,7 @@ use tidegate::config_file;
 use crate::Failure;
 use crate::api_key::read_api_key;
 use crate::find_target::find_target;
+use crate::flag_values::duration;
 
 /// Objective for the time to first token at a server that is not a well-known provider's. Half of it
 /// may be spent in the queue of the server, where calls of other clients wait too.
@@ -56,7 +57,7 @@ pub(super) struct ProviderArgs {
 }
 
 fn objective(text: &str) -> Result<Duration, String> {
-    let objective = super::duration(text)?;
+    let objective = duration(text)?;
     let is_valid = (Duration::from_millis(1)..=MAX_TTFT).contains(&objective);
     is_valid.then_some(objective).ok_or_else(|| "must be from 1ms to 10m".to_owned())
 }
@@ -298,7 +299,7 @@ mod tests {
             let error = parse(&format!("--ttft {bad}")).err().unwrap();
             assert!(error.contains("--ttft") && error.contains("from 1ms to 10m"), "{error}");
         }
-        assert!(parse("--ttft soon").err().unwrap().contains("examples are 90s and 10m"));
+        assert!(parse("--ttft soon").err().unwrap().contains("examples are 90, 90s and 10m"));
         let both = parse("--config tidegate.toml --ttft 2s").err().unwrap();
         assert!(both.contains("--ttft") && both.contains("--config"), "{both}");
     }

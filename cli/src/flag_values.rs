@@ -1,0 +1,45 @@
+//! Reads the values of flags: durations and numbers of tokens.
+
+use std::time::Duration;
+
+use tidegate::duration::{MAX, from_secs};
+
+/// Returns the duration that a text such as `90s` or `10m` states. A plain number such as `90` is a
+/// number of seconds.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) => from_secs(seconds).ok_or_else(|| {
+            format!("{seconds} is not a valid number of seconds; examples are 90, 90s and 10m")
+        }),
+        Err(_) => humantime::parse_duration(text)
+            .map(|parsed| parsed.min(MAX))
+            .map_err(|error| format!("{error}; examples are 90, 90s and 10m")),
+    }
+}
+
+/// Returns the count that a text such as `500000`, `500k` or `2M` states.
+pub(crate) fn count(text: &str) -> Result<u64, String> {
+    let (digits, unit) = match text.char_indices().next_back() {
+        Some((at, 'k' | 'K')) => (text.get(..at), 1e3),
+        Some((at, 'm' | 'M')) => (text.get(..at), 1e6),
+        _ => (Some(text), 1.0),
+    };
+    match digits.and_then(|digits| digits.parse::<f64>().ok()) {
+        Some(number) if number.is_finite() && number >= 0.0 => Ok((number * unit) as u64),
+        _ => Err("expected a whole number, such as 500000, 500k or 2M".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_durations_and_counts() {
+        assert_eq!([count("12"), count("1.5k"), count("2M")], [Ok(12), Ok(1_500), Ok(2_000_000)]);
+        assert!(count("many").is_err() && count("").is_err() && count("-1").is_err());
+        assert_eq!(duration("1.5"), Ok(Duration::from_millis(1_500)));
+        assert_eq!(duration("10m"), Ok(Duration::from_secs(600)));
+        assert!(duration("soon").is_err() && duration("-1").is_err());
+    }
+}
