@@ -109,15 +109,15 @@ fn last_admitted_sequence_is_preempted_and_recomputed_first() {
 }
 
 #[test]
-fn no_sequence_is_admitted_in_a_step_that_preempted() {
+fn waiting_sequence_is_admitted_when_all_its_tokens_fit() {
     let mut engine = Engine::new(EngineConfig { max_num_batched_tokens: 17, ..config() });
     engine.submit(ms(0), SequenceId(0), 16, 8).unwrap();
     engine.submit(ms(0), SequenceId(1), 16, 8).unwrap();
     let times = token_times(&run(&mut engine), 0);
-    // The sixth step preempts the second sequence and contains one sequence (12 ms), although a
-    // chunk of the second would fit. The seventh computes that chunk (30 ms), and the eighth
-    // preempts it again.
-    assert_eq!(times, [28, 58, 72, 86, 100, 112, 142, 154].map(ms));
+    // The sixth step preempts the second sequence. Its 20 tokens need 5 blocks, and 4 are free while
+    // the first sequence runs. A chunk of 16 tokens would fit.
+    assert_eq!(times, [28, 58, 72, 86, 100, 112, 124, 136].map(ms));
+    assert_eq!(engine.totals().preemptions, 1);
 }
 
 #[test]

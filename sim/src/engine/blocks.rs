@@ -84,13 +84,14 @@ impl BlockPool {
     /// `found` of them are in cached blocks, as [`BlockPool::cached_tokens`] returned, which the
     /// sequence then shares.
     ///
-    /// Returns `false` and changes nothing if too few blocks are free.
-    pub(super) fn allocate(&mut self, table: &mut BlockTable, found: u32, tokens: u32) -> bool {
+    /// Returns `false` and changes nothing if too few blocks are free for all `known` tokens of the
+    /// sequence, of which `tokens` are the first.
+    pub(super) fn allocate(&mut self, table: &mut BlockTable, found: u32, tokens: u32, known: u32) -> bool {
         let shared = found / self.block_size;
         let hashes = table.hashes.get(..shared as usize).unwrap_or_default();
         let idle =
             hashes.iter().filter(|hash| matches!(self.cached.get(hash), Some(Cached::Idle(_)))).count();
-        let need = tokens.div_ceil(self.block_size).saturating_sub(shared);
+        let need = known.div_ceil(self.block_size).saturating_sub(shared);
         if self.free().saturating_sub(idle as u32) < need {
             return false;
         }

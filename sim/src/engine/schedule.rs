@@ -62,9 +62,11 @@ impl Engine {
         while *budget > 0 && self.running.len() < self.config.max_num_seqs as usize {
             let Some(first) = self.waiting.front_mut() else { break };
             let found = self.blocks.cached_tokens(&first.table, first.reusable());
-            let new = (first.uncomputed() - found).min(*budget);
-            // No overtaking: a first sequence that does not fit blocks the queue.
-            if !self.blocks.allocate(&mut first.table, found, found + new) {
+            let uncomputed = first.uncomputed();
+            let new = (uncomputed - found).min(*budget);
+            // No overtaking: a first sequence that does not fit blocks the queue. It fits only if its
+            // whole prompt does, as with vLLM's `scheduler_reserve_full_isl`, which is the default.
+            if !self.blocks.allocate(&mut first.table, found, found + new, uncomputed) {
                 break;
             }
             let Some(mut sequence) = self.waiting.pop_front() else { break };

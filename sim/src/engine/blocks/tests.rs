@@ -10,10 +10,11 @@ const SEQUENCES: usize = 5;
 #[derive(Debug, Clone)]
 enum Act {
     /// Opens a sequence whose tokens follow a path in a binary tree, so that sequences share the
-    /// blocks of their common prefix.
+    /// blocks of their common prefix. `rest` of its tokens are known, but stored later.
     Open {
         path: Vec<bool>,
         tokens: u32,
+        rest: u32,
     },
     Grow {
         which: usize,
@@ -26,7 +27,8 @@ enum Act {
 
 fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
-        3 => (prop::collection::vec(any::<bool>(), 0..6), 1u32..24).prop_map(|(path, tokens)| Act::Open { path, tokens }),
+        3 => (prop::collection::vec(any::<bool>(), 0..6), 1u32..24, prop_oneof![Just(0), 1u32..12])
+            .prop_map(|(path, tokens, rest)| Act::Open { path, tokens, rest }),
         3 => (0..SEQUENCES, 1u32..9).prop_map(|(which, by)| Act::Grow { which, by }),
         2 => (0..SEQUENCES).prop_map(|which| Act::Close { which }),
     ]
@@ -77,8 +79,13 @@ impl Naive {
         at
     }
 
+    /// Returns how many blocks a sequence needs beside its `own` to store `tokens` tokens.
+    fn need(&self, own: &[usize], tokens: u32) -> usize {
+        (tokens.div_ceil(self.size) as usize).saturating_sub(own.len())
+    }
+
     fn grow(&mut self, own: &mut Vec<usize>, hashes: &[u64], tokens: u32) -> bool {
-        let need = (tokens.div_ceil(self.size) as usize).saturating_sub(own.len());
+        let need = self.need(own, tokens);
         if need > self.free() {
             return false;
         }
@@ -120,7 +127,7 @@ proptest! {
         let mut open: Vec<(BlockTable, Vec<u64>, Vec<usize>, u32)> = Vec::new();
         for act in acts {
             match act {
-                Act::Open { path, tokens } if open.len() < SEQUENCES => {
+                Act::Open { path, tokens, rest } if open.len() < SEQUENCES => {
                     let hashes = hashes(&path);
                     let mut table = BlockTable::new(&hashes);
                     let found = pool.cached_tokens(&table, tokens - 1);
@@ -129,8 +136,9 @@ proptest! {
                     prop_assert_eq!(found, pool.prefix(&hashes, tokens));
                     known.iter().for_each(|at| naive.blocks[*at].held_by += 1);
                     let mut own = known.clone();
-                    let opened = pool.allocate(&mut table, found, tokens);
-                    prop_assert_eq!(opened, naive.grow(&mut own, &hashes, tokens));
+                    let opened = pool.allocate(&mut table, found, tokens, tokens + rest);
+                    let fits = naive.need(&own, tokens + rest) <= naive.free();
+                    prop_assert_eq!(opened, fits && naive.grow(&mut own, &hashes, tokens));
                     if opened {
                         open.push((table, hashes, own, tokens));
                     } else {
