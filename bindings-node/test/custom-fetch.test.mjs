@@ -113,6 +113,30 @@ test("a custom fetch gets the caller's body and options, and sends the body agai
   }
 });
 
+test("a custom fetch gets the headers in the caller's form", async () => {
+  let seen;
+  const gate = new Gate({
+    fetch: async (_, { headers }) => {
+      seen = headers;
+      return Response.json({});
+    },
+  });
+  const url = "http://nowhere.test/";
+  const object = { Authorization: "Bearer k", "x-own": "1" };
+  const pairs = Object.entries(object);
+  await gate.fetch(url, { headers: object });
+  assert.deepEqual({ ...seen, "x-tenant": "a" }, { ...object, "x-tenant": "a" });
+  await gate.fetch(url, { headers: pairs });
+  assert.deepEqual([...seen, ["x-tenant", "a"]], [...pairs, ["x-tenant", "a"]]);
+  for (const request of [[url, { headers: new Headers(object) }], [new Request(url, { headers: object })]]) {
+    await gate.fetch(...request);
+    assert.ok(seen instanceof Headers);
+    assert.equal(seen.get("authorization"), "Bearer k");
+  }
+  await gate.fetch(url);
+  assert.ok(seen instanceof Headers);
+});
+
 test("a custom fetch sends the body of a Request again after a redirect", async (t) => {
   const up = await upstream(t, (exchange) => {
     if (exchange.path === "/from") return exchange.response.writeHead(307, { location: "/to" }).end();

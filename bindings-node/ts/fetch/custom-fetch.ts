@@ -96,13 +96,28 @@ export class CustomFetchCall {
     return {
       ...init,
       method,
-      headers,
+      headers: inGivenForm(init?.headers, headers),
       ...(redirect !== "follow" && { redirect }),
       signal,
       ...(this.hasStreamedBody && { duplex: "half" as const }),
       ...(payload !== undefined && { body: reportWhenSent(body, exchange) as NonNullable<FetchInit["body"]> }),
     };
   }
+}
+
+/**
+ * Returns the headers in the form in which the caller gave them: `Headers`, or pairs or an object
+ * with the caller's spelling of the names. Custom fetches copy and replace headers in that form.
+ *
+ * @param given - The `headers` of the caller's options.
+ * @param headers - The headers to send.
+ */
+function inGivenForm(given: FetchInit["headers"], headers: Headers): NonNullable<FetchInit["headers"]> {
+  if (given == null || (Symbol.iterator in given && !Array.isArray(given))) return headers;
+  const names = Array.isArray(given) ? given.map(([name]) => String(name)) : Object.keys(given);
+  const spelling = new Map(names.map((name): [string, string] => [name.toLowerCase(), name]));
+  const pairs = Array.from(headers, ([name, value]): [string, string] => [spelling.get(name) ?? name, value]);
+  return Array.isArray(given) ? pairs : Object.fromEntries(pairs);
 }
 
 /**
