@@ -70,6 +70,29 @@ test("wrap keeps the settings of an Azure client", async (t) => {
   assert.equal(up.exchanges[0].headers["api-key"], "k");
 });
 
+test("wrap keeps a function as the key of an older openai client", () => {
+  class Client {
+    constructor(options) {
+      this._options = options;
+      this.apiKey = typeof options.apiKey === "string" ? options.apiKey : "Missing Key";
+      this.fetch = options.fetch ?? fetch;
+    }
+
+    // As in openai 5.19 to 6.28.
+    withOptions(options) {
+      return new Client({ ...this._options, fetch: this.fetch, apiKey: this.apiKey, ...options });
+    }
+  }
+  for (const apiKey of [async () => "k", "k"]) {
+    for (const mode of ["enforce", "off"]) {
+      const client = new Client({ apiKey });
+      const copy = new Gate({ mode }).wrap(client);
+      assert.notEqual(copy, client);
+      assert.equal(copy._options.apiKey, apiKey);
+    }
+  }
+});
+
 test("only enforce mode disables the retries of the SDK", () => {
   const client = new OpenAI({ apiKey: "k", maxRetries: 5 });
   assert.equal(new Gate({ mode: "observe" }).wrap(client).maxRetries, 5);

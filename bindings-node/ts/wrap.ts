@@ -13,6 +13,8 @@ const MOST_RETRIES = 1_000_000;
 
 interface Sdk {
   withOptions(options: SdkOptions): Sdk;
+  /** The options of the constructor. The SDK calls a function `apiKey` before each request. */
+  _options?: { apiKey?: unknown };
   fetch: unknown;
   maxRetries?: number;
   apiVersion?: string;
@@ -44,7 +46,12 @@ export function copyClient<Client extends object>(client: Client, options: SdkOp
   const sdk = asSdkClient(client);
   // `withOptions` of Azure's client does not copy these settings.
   const azure = sdk.apiVersion === undefined ? {} : { apiVersion: sdk.apiVersion, deployment: sdk.deploymentName };
-  return sdk.withOptions({ ...azure, ...options }) as Client & Sdk;
+  const copy = sdk.withOptions({ ...azure, ...options });
+  const apiKey = sdk._options?.apiKey;
+  // `withOptions` of openai 5.19 to 6.28 replaces a function by the last key that it returned. The
+  // function is not passed as an option, because BedrockOpenAI rejects it.
+  if (typeof apiKey === "function" && copy._options !== undefined) copy._options.apiKey = apiKey;
+  return copy as Client & Sdk;
 }
 
 /** Returns the retries that the user has set at an SDK client. The SDKs' default counts as not set. */
