@@ -83,6 +83,25 @@ test("a custom fetch handles redirects and encodings", async (t) => {
   assert.equal(await response.text(), text);
 });
 
+test("a custom fetch may replace the body and keep the headers of the upstream", async (t) => {
+  const up = await upstream(t, ({ response }) => {
+    response.writeHead(200, { "content-length": "500", "set-cookie": ["a=1", "b=2"] }).end("x".repeat(500));
+  });
+  for (const body of ["short", "", null]) {
+    const gate = new Gate({
+      fetch: async (...request) => {
+        const response = await originalFetch(...request);
+        await response.arrayBuffer();
+        return new Response(body, response);
+      },
+    });
+    const response = await gate.fetch(up.url);
+    assert.equal(await response.text(), body ?? "");
+    assert.equal(response.headers.get("content-length"), "500");
+    assert.deepEqual(response.headers.getSetCookie(), ["a=1", "b=2"]);
+  }
+});
+
 test("a custom fetch gets the caller's body and options, and sends the body again after a redirect", async (t) => {
   const up = await upstream(t, (exchange) => {
     if (exchange.path === "/from") return exchange.response.writeHead(307, { location: "/to" }).end();

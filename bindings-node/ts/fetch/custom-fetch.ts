@@ -210,19 +210,20 @@ function waitUntilReady(exchange: NativeExchange): Promise<void> {
 }
 
 /**
- * Returns the response headers as lines `name\nvalue\n`. If there is a `content-encoding` header,
- * the fetch has decoded the body. The headers `content-encoding` and `content-length` are then left
- * out, because they no longer apply.
+ * Headers about the bytes that the upstream sent. They need not apply to the body of a custom
+ * fetch, which may have decoded or rewritten it.
+ */
+const ENCODING_HEADERS = ["content-encoding", "content-length"];
+
+/**
+ * Returns the response headers as lines `name\nvalue\n`, without `content-encoding` and
+ * `content-length`.
  */
 function decodedHeaders(response: Response): string {
-  const decoded = response.headers.has("content-encoding");
-  if (!decoded) return toLines(response.headers);
   const headers = new Headers(response.headers);
   for (const name of ENCODING_HEADERS) headers.delete(name);
   return toLines(headers);
 }
-
-const ENCODING_HEADERS = ["content-encoding", "content-length"];
 
 /**
  * Returns the headers of the caller's response: those that the gate returned, plus
@@ -234,7 +235,6 @@ const ENCODING_HEADERS = ["content-encoding", "content-length"];
  */
 export function originalHeaders(headers: string, response: Response): string {
   let flat = response.statusText + headers.slice(headers.indexOf("\n"));
-  if (!response.headers.has("content-encoding")) return flat;
   for (const name of ENCODING_HEADERS) {
     const value = response.headers.get(name);
     if (value !== null) flat += `${name}\n${value}\n`;
