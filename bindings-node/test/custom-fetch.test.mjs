@@ -53,6 +53,63 @@ test("a custom fetch and its retries run in the caller's asynchronous context", 
   assert.deepEqual(seen, ["span", "span"]);
 });
 
+test("a custom fetch that calls its own gate makes one exchange", async (t) => {
+  const up = await upstream(t, json(CHAT));
+  const logged = [];
+  const log = async (gate, request) => {
+    const response = await gate.fetch(...request);
+    logged.push(response.status);
+    return response;
+  };
+  const defaults = { cap: 1, queue: 0 };
+  const single = new Gate({ defaults, fetch: (...request) => log(single, request) });
+  const outer = new Gate({ defaults, fetch: (...request) => log(inner, request) });
+  const inner = new Gate({ defaults, fetch: (...request) => log(outer, request) });
+  for (const [gate, ...gates] of [
+    [single, single],
+    [outer, outer, inner],
+  ]) {
+    logged.length = 0;
+    up.exchanges.length = 0;
+    const response = await gate.fetch(up.url + path, chat);
+    assert.deepEqual([response.status, (await response.json()).id, up.exchanges.length], [200, CHAT.id, 1]);
+    assert.deepEqual(
+      gates.map((gate) => Object.values(gate.snapshot().targets)[0].attempts),
+      gates.map(() => 1),
+    );
+    assert.deepEqual(
+      logged,
+      gates.map(() => 200),
+    );
+  }
+});
+
+test("calls of the caller's code pass the gate while a custom fetch reads or sends its streams", async (t) => {
+  const up = await upstream(t, echo);
+  let [calls, asked] = [0, 0];
+  const gate = new Gate({
+    fetch: (...request) => {
+      calls++;
+      return originalFetch(...request);
+    },
+  });
+  const ask = async () => {
+    asked++;
+    await (await gate.fetch(up.url)).text();
+  };
+  const pull = async (controller) => {
+    await ask();
+    controller.enqueue(Buffer.from("x"));
+    controller.close();
+  };
+  const body = new ReadableStream({ pull }, { highWaterMark: 0 });
+  const response = await gate.fetch(up.url, { method: "POST", body, duplex: "half" });
+  assert.equal(asked, 1);
+  await response.body.pipeThrough(new TransformStream({ transform: ask })).pipeTo(new WritableStream());
+  assert.ok(asked > 1);
+  assert.equal(calls, 1 + asked);
+});
+
 test("a URL object may be changed after the call", async (t) => {
   const up = await upstream(t, echo);
   for (const fetch of [undefined, originalFetch]) {

@@ -1,4 +1,4 @@
-// Tests of a gate's fetch as the global one: other requests go to the original fetch.
+// Tests of a gate's fetch as the global one: what a gate cannot send goes to the original fetch.
 import assert from "node:assert/strict";
 import { afterEach, test } from "node:test";
 
@@ -45,5 +45,16 @@ for (const [name, made] of Object.entries(callers)) {
     t.after(() => dispatcher.close());
     globalThis.fetch = made(new Gate());
     assert.equal((await fetch(up.url, { dispatcher })).status, 200);
+  });
+}
+
+for (const mode of ["enforce", "off"]) {
+  test(`a custom fetch that calls the global one makes one exchange, mode ${mode}`, async (t) => {
+    const up = await upstream(t, json({ ok: true }));
+    const gate = new Gate({ mode, defaults: { cap: 1, queue: 0 }, fetch: (...request) => fetch(...request) });
+    globalThis.fetch = gate.fetch;
+    const init = { method: "POST", body: JSON.stringify({ model: "m" }) };
+    const response = await fetch(`${up.url}/v1/chat/completions`, init);
+    assert.deepEqual([response.status, await response.json(), up.exchanges.length], [200, { ok: true }, 1]);
   });
 }

@@ -25,7 +25,8 @@ export interface GateOptions extends Config {
    * A custom fetch that makes the exchanges below the gate: for proxies, TLS settings, undici
    * dispatchers or mocks. The gate still applies caps, queues, retries, cool-downs and deadlines. A
    * slot is released when the promise of the fetch has rejected or the body of its response has
-   * ended. Default: the gate's native transport, unless undici's global dispatcher is a custom one.
+   * ended. In what this fetch calls, {@link Gate.fetch} of the same gate is the platform's fetch.
+   * Default: the gate's native transport, unless undici's global dispatcher is a custom one.
    */
   fetch?: Fetch;
 }
@@ -108,7 +109,7 @@ export class Gate {
     port.addGate(this.#native);
     this.#transport = fetch ?? "auto";
     this.fetch = this.#native.canBypass
-      ? fetchWithoutGate(fetch)
+      ? fetchWithoutGate(this.#native, fetch)
       : fetchThroughGate(this.#native, { sdk: undefined, transport: this.#transport });
   }
 

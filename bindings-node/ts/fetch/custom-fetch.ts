@@ -7,7 +7,8 @@
 import { AsyncResource } from "node:async_hooks";
 import { ReadableStream, TransformStream } from "node:stream/web";
 import { port } from "../completions.js";
-import type { NativeExchange } from "../native.js";
+import type { NativeExchange, NativeGate } from "../native.js";
+import { runInExchange } from "./exchange-context.js";
 import { toLines } from "./header-lines.js";
 import type { Fetch, FetchInit } from "./platform-types.js";
 import type { FetchRequest } from "./request.js";
@@ -27,6 +28,7 @@ export class CustomFetchCall {
    * to a response by its index.
    */
   readonly responses: Response[] = [];
+  readonly #gate: NativeGate;
   readonly #fetch: Fetch;
   readonly #request: FetchRequest;
   /**
@@ -35,7 +37,8 @@ export class CustomFetchCall {
    */
   readonly #context = new AsyncResource("tidegate.fetch");
 
-  constructor(fetch: Fetch, request: FetchRequest) {
+  constructor(gate: NativeGate, fetch: Fetch, request: FetchRequest) {
+    this.#gate = gate;
     this.#fetch = fetch;
     this.#request = request;
   }
@@ -65,14 +68,16 @@ export class CustomFetchCall {
       body?.cancel().catch(() => {});
     });
     try {
-      const response = await this.#fetch(
-        url ?? this.#request.url.href,
-        this.#init(exchange, changes, url !== null, control.signal),
-      );
+      // Not in the context of the exchange, because the caller's code produces a streamed body.
+      const init = this.#init(exchange, changes, url !== null, control.signal);
+      const response = await runInExchange(this.#gate, () => this.#fetch(url ?? this.#request.url.href, init));
       body = bodyReader(response.body);
       const attempt = this.responses.push(response) - 1;
-      if (exchange.answer(attempt, response.status, decodedHeaders(response))) await forwardBody(exchange, body);
-      else await body?.cancel();
+      if (exchange.answer(attempt, response.status, decodedHeaders(response))) {
+        await runInExchange(this.#gate, () => forwardBody(exchange, body));
+      } else {
+        await body?.cancel();
+      }
     } catch (error) {
       exchange.fail(errorKind(error), `the caller's own fetch failed: ${nameOf(error)}`, this.thrown.push(error) - 1);
       // Has no effect if the body itself has failed.

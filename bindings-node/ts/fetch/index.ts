@@ -4,13 +4,13 @@
  * @module
  */
 
-import { AsyncLocalStorage } from "node:async_hooks";
 import { anySignal } from "../abort-signal.js";
 import { currentSignal } from "../context.js";
 import { FETCH_FAILED } from "../errors.js";
 import type { NativeGate } from "../native.js";
 import { hasCustomGlobalDispatcher } from "./dispatcher.js";
 import type { SdkRetries } from "./exchange.js";
+import { isInExchange, runInExchange } from "./exchange-context.js";
 import type { Fetch, FetchInit, FetchInput } from "./platform-types.js";
 import { type FetchRequest, hasIntegrity, isNotHttp, readRequest, urlOf } from "./request.js";
 import { cancelUnread } from "./request-body.js";
@@ -33,20 +33,6 @@ export interface FetchSettings {
  */
 const platformFetch = globalThis.fetch;
 
-/** Is true in what the global fetch calls if {@link currentPlatformFetch} has called it. */
-const insideGlobalFetch = new AsyncLocalStorage<true>();
-
-/**
- * Calls the current global fetch, which may be a mock.
- *
- * If the program has made a fetch of a gate the global one, or a function that calls it, the
- * platform's fetch is called instead, to avoid an endless recursion.
- */
-const currentPlatformFetch: Fetch = (input, init) =>
-  insideGlobalFetch.getStore() === true
-    ? platformFetch(input, init)
-    : insideGlobalFetch.run(true, () => globalThis.fetch(input, init));
-
 /**
  * The settings of each fetch that a gate has created. If a wrapped client is wrapped again, its
  * original custom fetch and its retries are read from this map.
@@ -62,19 +48,23 @@ export function sdkRetriesOf(fetch: Fetch): SdkRetries | undefined {
 }
 
 /**
- * Returns a fetch that bypasses the gate.
+ * Returns a fetch that bypasses the gate. In the code that the fetch calls, it is the platform's.
  *
- * @param own - The fetch to call, or undefined for the current global fetch.
+ * @param own - The fetch to call, or undefined for the current global fetch, which may be a mock.
  */
-export function fetchWithoutGate(own: Fetch | undefined): Fetch {
-  const fetch: Fetch = (input, init) => (own ?? currentPlatformFetch)(input, init);
+export function fetchWithoutGate(gate: NativeGate, own: Fetch | undefined): Fetch {
+  const fetch: Fetch = (input, init) => {
+    if (isInExchange(gate)) return platformFetch(input, init);
+    return runInExchange(gate, () => (own ?? globalThis.fetch)(input, init));
+  };
   settingsOf.set(fetch, { sdk: undefined, transport: own ?? "auto" });
   return fetch;
 }
 
 /**
  * Returns a fetch that sends HTTP requests through the gate. Requests to other URLs, such as
- * `data:`, bypass the gate.
+ * `data:`, bypass the gate. In the code that makes an exchange for this gate, the fetch is the
+ * platform's.
  */
 export function fetchThroughGate(gate: NativeGate, settings: FetchSettings): Fetch {
   const { sdk, transport } = settings;
@@ -83,9 +73,12 @@ export function fetchThroughGate(gate: NativeGate, settings: FetchSettings): Fet
   const fetch = async (input: FetchInput, init: FetchInit | undefined = undefined): Promise<Response> => {
     let request: FetchRequest | undefined;
     try {
+      if (isInExchange(gate)) return await platformFetch(input, init);
       const url = urlOf(input);
       // The platform reports what is wrong with a relative or malformed URL.
-      if (url === undefined || isNotHttp(url)) return await (own ?? currentPlatformFetch)(input, init);
+      if (url === undefined || isNotHttp(url)) {
+        return await runInExchange(gate, () => (own ?? globalThis.fetch)(input, init));
+      }
       const read = readRequest(input, init, url);
       request = read instanceof Promise ? await read : read;
       request.signal = anySignal(request.signal, currentSignal());

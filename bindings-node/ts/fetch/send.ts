@@ -81,7 +81,7 @@ export async function sendByCustomFetch(
   own: Fetch,
 ): Promise<Response> {
   const { url, method, headers, payload, signal } = request;
-  const customFetch = new CustomFetchCall(own, request);
+  const customFetch = new CustomFetchCall(gate, own, request);
   const head = await sendExchange(gate, {
     method,
     url: hrefOf(url),
