@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { AsyncLocalStorage } from "node:async_hooks";
 import { Readable } from "node:stream";
 import { test } from "node:test";
+import { runInNewContext } from "node:vm";
 import zlib from "node:zlib";
 
 import { HttpResponse, http } from "msw";
@@ -285,6 +286,31 @@ test("the caller gets the error that a custom fetch threw", async () => {
   const refused = new Gate({ ...ONCE, fetch: originalFetch });
   await assert.rejects(refused.fetch("http://127.0.0.1:1/", chat), { message: "fetch failed", name: "TypeError" });
   assert.equal(inFlight(gate), 0);
+});
+
+test("a failed TLS handshake of a custom fetch is a failed connection, with its code in the message", async () => {
+  for (const code of [
+    "CERT_HAS_EXPIRED",
+    "DEPTH_ZERO_SELF_SIGNED_CERT",
+    "ERR_TLS_CERT_ALTNAME_INVALID",
+    "SELF_SIGNED_CERT_IN_CHAIN",
+    "UNABLE_TO_VERIFY_LEAF_SIGNATURE",
+  ]) {
+    // An error of another realm is not an instance of this realm's `Error`.
+    const thrown = runInNewContext('new TypeError("fetch failed", { cause: new Error("a URL with a key") })');
+    thrown.cause.code = code;
+    const gate = new Gate({
+      ...ONCE,
+      fetch: async () => {
+        throw thrown;
+      },
+    });
+    const headers = { ...chat.headers, "x-stainless-lang": "js" };
+    const response = await gate.fetch("http://nowhere.test/", { ...chat, headers });
+    const { error } = await response.json();
+    assert.deepEqual([response.status, error.code], [502, "connect"]);
+    assert.match(error.message, new RegExp(`TypeError ${code}`));
+  }
 });
 
 test("a broken body rejects with the error of the custom fetch, unless it is an AbortError", async (t) => {

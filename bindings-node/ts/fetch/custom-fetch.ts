@@ -267,9 +267,19 @@ const KINDS: Record<string, string> = {
   ETIMEDOUT: "transport",
 };
 
+/** Codes of Node for failed TLS handshakes and rejected certificates. Nothing was sent. */
+const TLS_FAILURE = /^(CERT_|ERR_TLS_|UNABLE_TO_|SELF_SIGNED_|DEPTH_ZERO_)/;
+
+/** The properties of an error. It may be from another realm, such as a test environment. */
+interface ErrorLike {
+  name?: unknown;
+  code?: unknown;
+  cause?: ErrorLike | null;
+}
+
 function errorKind(error: unknown): string {
-  for (let at = error, depth = 0; at instanceof Error && depth < 4; at = at.cause, depth++) {
-    const kind = KINDS[(at as NodeJS.ErrnoException).code ?? ""];
+  for (const code of codesOf(error)) {
+    const kind = TLS_FAILURE.test(code) ? "connect" : KINDS[code];
     if (kind !== undefined) return kind;
   }
   // Unknown failures are not retried.
@@ -277,11 +287,21 @@ function errorKind(error: unknown): string {
 }
 
 /**
- * Returns the name and the code of an error. The message is left out, because it may contain a URL
- * with a key.
+ * Returns the name of an error and the first code in its chain of causes. The messages are left
+ * out, because they may contain a URL with a key.
  */
 function nameOf(error: unknown): string {
-  if (!(error instanceof Error)) return typeof error;
-  const { code } = error as { code?: unknown };
-  return typeof code === "string" ? `${error.name} ${code}` : error.name;
+  const name = (error as ErrorLike | null | undefined)?.name;
+  const [code] = codesOf(error);
+  return `${typeof name === "string" ? name : typeof error}${code === undefined ? "" : ` ${code}`}`;
+}
+
+/** Returns the codes of an error and its causes, outermost first, at most four errors deep. */
+function codesOf(error: unknown): string[] {
+  const codes: string[] = [];
+  let at = error as ErrorLike | null | undefined;
+  for (let depth = 0; at != null && depth < 4; at = at.cause, depth++) {
+    if (typeof at.code === "string") codes.push(at.code);
+  }
+  return codes;
 }
