@@ -30,6 +30,8 @@ pub struct Failure {
     pub reason: Option<&'static str>,
     pub target: Option<String>,
     pub status: u16,
+    /// `true` if the host refused or reset the connection.
+    pub connect_refused: bool,
     /// The seconds after which a retry may succeed; undefined if that time is not known.
     pub retry_after: Option<f64>,
     pub queue_position: Option<u32>,
@@ -71,6 +73,7 @@ impl From<&Error> for Failure {
             reason: error.reason().map(|reason| reason.as_str()),
             target: error.target().map(str::to_owned),
             status: error.status().as_u16(),
+            connect_refused: error.is_connect_refused(),
             retry_after: error.retry_after().map(|after| after.as_secs_f64()),
             queue_position: error.queue_position().and_then(|position| u32::try_from(position).ok()),
             retryable: error.retryable(),

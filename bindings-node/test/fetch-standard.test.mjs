@@ -1,12 +1,14 @@
 // Compares the gate's fetch with the platform's: results and upstream requests are equal.
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer } from "node:net";
 import { test } from "node:test";
 import zlib from "node:zlib";
 
 import { Gate } from "tidegate";
 
-import { inFlight, until } from "./support/provider-payloads.mjs";
-import { echo, json, upstream } from "./support/upstream.mjs";
+import { delta, inFlight, ONCE, until } from "./support/provider-payloads.mjs";
+import { echo, hangUp, json, never, stallAfter, upstream } from "./support/upstream.mjs";
 
 const gate = new Gate();
 const fetches = { platform: globalThis.fetch, gate: gate.fetch };
@@ -368,6 +370,44 @@ test("a response with too many encodings is rejected, with the reason", async (t
   for (const fetch of Object.values(fetches)) {
     await assert.rejects(fetch(up.url), ({ cause }) => /content-encoding/.test(cause.message));
   }
+});
+
+/** Returns the code of the cause with which a call, or the read of its response, rejects. */
+async function failureCode(call) {
+  try {
+    await (await call).text();
+  } catch (error) {
+    return error.cause.code;
+  }
+}
+
+test("failures of the network have the codes of the platform's fetch", async (t) => {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const refusing = `http://127.0.0.1:${server.address().port}/`;
+  server.close();
+  await once(server, "close");
+  const up = await upstream(t, hangUp);
+  const cut = await upstream(t, ({ request, response }) => {
+    response.writeHead(200, { "content-length": "9" });
+    response.write("cut", () => request.socket.destroy());
+  });
+  for (const [url, code] of [
+    [refusing, "ECONNREFUSED"],
+    [up.url, "UND_ERR_SOCKET"],
+    [cut.url, "UND_ERR_SOCKET"],
+  ]) {
+    for (const fetch of [fetches.platform, new Gate(ONCE).fetch]) assert.equal(await failureCode(fetch(url)), code);
+  }
+  const chat = { method: "POST", body: JSON.stringify({ model: "m", stream: true }) };
+  const timed = (limits) => {
+    const { fetch } = new Gate({ defaults: { ...ONCE.defaults, ...limits } });
+    return failureCode(fetch(`${up.url}/v1/chat/completions`, chat));
+  };
+  up.handler = never;
+  assert.equal(await timed({ first_token: "10ms" }), "UND_ERR_HEADERS_TIMEOUT");
+  up.handler = stallAfter(delta("hel"));
+  assert.equal(await timed({ idle: "10ms" }), "UND_ERR_BODY_TIMEOUT");
 });
 
 test("the error has the stack of the caller", async () => {

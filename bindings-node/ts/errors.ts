@@ -59,6 +59,12 @@ export type Reason =
 export class TidegateError extends Error {
   /** Stable name of the failure: `refused`, `deadline`, `connect` and others. */
   readonly kind: string;
+  /**
+   * Code that the platform's fetch gives to the same failure of the network: `ECONNREFUSED`,
+   * `UND_ERR_CONNECT_TIMEOUT`, `UND_ERR_HEADERS_TIMEOUT`, `UND_ERR_BODY_TIMEOUT` or
+   * `UND_ERR_SOCKET`. Undefined for every other failure.
+   */
+  readonly code: string | undefined;
   /** Why the call was rejected; undefined unless `kind` is `refused`. */
   readonly reason: Reason | undefined;
   /** Name of the target or tool; undefined if it is not known. */
@@ -87,6 +93,7 @@ export class TidegateError extends Error {
   constructor(failure: Failure) {
     super(failure.message);
     this.kind = failure.kind;
+    this.code = failure.connectRefused === true ? "ECONNREFUSED" : CODES[failure.kind];
     this.reason = failure.reason as Reason | undefined;
     this.target = failure.target;
     this.status = failure.status;
@@ -130,6 +137,15 @@ export class Truncated extends ConnectionFailed {}
 
 /** Thrown if the request itself cannot be sent, for example because its URL is malformed. */
 export class RequestError extends TidegateError {}
+
+/** Codes of the platform's fetch by the kind of the failure. */
+const CODES: Record<string, string> = {
+  first_token_timeout: "UND_ERR_HEADERS_TIMEOUT",
+  idle_timeout: "UND_ERR_BODY_TIMEOUT",
+  connect_timeout: "UND_ERR_CONNECT_TIMEOUT",
+  transport: "UND_ERR_SOCKET",
+  truncated: "UND_ERR_SOCKET",
+};
 
 const CLASSES: Record<string, new (failure: Failure) => TidegateError> = {
   config: ConfigError,

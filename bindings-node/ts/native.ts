@@ -23,6 +23,8 @@ export interface Failure {
   reason?: string;
   target?: string;
   status: number;
+  /** `true` if the host refused or reset the connection. */
+  connectRefused?: boolean;
   retryAfter?: number;
   queuePosition?: number;
   retryable: boolean;
