@@ -3,9 +3,17 @@
 use napi::{Error, Result};
 use napi_derive::napi;
 use tidegate_bindings::{FakeTargetHandle, to_json};
+use tidegate_testing::replaced_network;
 
 use crate::bridge::runtime;
 use crate::errors::argument_error;
+
+/// Returns `true` if an installed fake target replaces the network, and with it the callers' own
+/// fetches.
+#[napi]
+pub fn is_network_faked() -> bool {
+    replaced_network::is_faked()
+}
 
 /// A target for tests that answers calls from a script. While it is installed, all gates send their
 /// calls to it instead of the network.

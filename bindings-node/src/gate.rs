@@ -255,8 +255,7 @@ impl Gate {
             Ok(request) => request,
             Err(error) => return Ok(Either::B(Failure::from(&error))),
         };
-        // A fake target replaces the caller's own fetch too.
-        if custom_fetch.is_some() && !replaced_network::is_faked() {
+        if custom_fetch.is_some() {
             let transport = custom_transport::transport(port, number, &request);
             request.extensions_mut().insert(transport);
         }

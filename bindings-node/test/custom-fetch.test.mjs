@@ -10,6 +10,7 @@ import { HttpResponse, http } from "msw";
 import { setupServer } from "msw/node";
 import OpenAI from "openai";
 import { Gate } from "tidegate";
+import { FakeTarget, ok } from "tidegate/testing";
 import { Agent, MockAgent, ProxyAgent, fetch as undiciFetch } from "undici";
 
 import { CHAT, CHAT_STREAM, delta, inFlight, MESSAGES, ONCE, queued, until } from "./support/provider-payloads.mjs";
@@ -556,6 +557,24 @@ test("a custom fetch sends a streamed upload", async (t) => {
   const body = new Blob(["one ", "two"]).stream();
   const response = await gate.fetch(up.url, { method: "POST", body, duplex: "half" });
   assert.equal((await response.json()).body, "one two");
+});
+
+test("a fake target answers a streamed upload in place of a custom fetch or a dispatcher", async (t) => {
+  const dispatcher = new Agent();
+  t.after(() => dispatcher.close());
+  const target = new FakeTarget({ otherwise: ok("fake") });
+  await target.during(async () => {
+    for (const [options, init] of [[{ fetch: originalFetch }], [{}, { dispatcher }]]) {
+      const body = new Blob([chat.body]).stream();
+      const upload = { ...chat, ...init, body, duplex: "half" };
+      const response = await new Gate(options).fetch(`http://nowhere.test${path}`, upload);
+      assert.equal((await response.json()).choices[0].message.content, "fake");
+    }
+  });
+  assert.deepEqual(
+    target.attempts.map(({ body }) => body),
+    [chat.body, chat.body],
+  );
 });
 
 test("wrap keeps a custom fetch unless the transport is native", async (t) => {

@@ -244,6 +244,11 @@ export interface Native {
   Upload: new () => NativeUpload;
   Window: new (maxItems: number, outer: NativeContext | undefined) => NativeWindow;
   FakeTarget: new (script: string) => NativeFakeTarget;
+  /**
+   * Returns true if an installed fake target replaces the network, and with it the callers' own
+   * fetches.
+   */
+  isNetworkFaked(): boolean;
   Clock: new (seed: number) => NativeClock;
   /**
    * How a step of the clock ended: a result has arrived (`Finished`), the end time was reached

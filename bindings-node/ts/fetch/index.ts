@@ -7,7 +7,7 @@
 import { anySignal } from "../abort-signal.js";
 import { currentSignal } from "../context.js";
 import { FETCH_FAILED } from "../errors.js";
-import type { NativeGate } from "../native.js";
+import { type NativeGate, native } from "../native.js";
 import { hasCustomGlobalDispatcher } from "./dispatcher.js";
 import type { SdkRetries } from "./exchange.js";
 import { isInExchange, runInExchange } from "./exchange-context.js";
@@ -83,11 +83,11 @@ export function fetchThroughGate(gate: NativeGate, settings: FetchSettings): Fet
       request = read instanceof Promise ? await read : read;
       request.signal = anySignal(request.signal, currentSignal());
       if (request.signal?.aborted === true) throw request.signal.reason;
-      if (own !== undefined) return await sendByCustomFetch(gate, request, sdk, own);
       const dispatched =
         transport === "auto" && (request.init?.dispatcher !== undefined || hasCustomGlobalDispatcher());
       // Dispatchers belong to the platform's fetch, even if the global fetch was replaced since.
-      if (dispatched || hasIntegrity(request)) return await sendByCustomFetch(gate, request, sdk, platformFetch);
+      const custom = own ?? (dispatched || hasIntegrity(request) ? platformFetch : undefined);
+      if (custom !== undefined && !native.isNetworkFaked()) return await sendByCustomFetch(gate, request, sdk, custom);
       return await sendNatively(gate, request, sdk);
     } catch (error) {
       cancelUnread(request?.payload, error);
