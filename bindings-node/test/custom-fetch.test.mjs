@@ -215,6 +215,21 @@ test("a custom fetch gets the headers in the caller's form", async () => {
   assert.ok(seen instanceof Headers);
 });
 
+test("a custom fetch gets the cache and the mode of a Request", async () => {
+  const seen = [];
+  const fetch = async (_, { cache, mode }) => {
+    seen.push([cache, mode]);
+    return Response.json({});
+  };
+  const gate = new Gate({ fetch });
+  const url = "http://nowhere.test/";
+  for (const init of [{}, { cache: "no-store", mode: "same-origin" }]) await gate.fetch(new Request(url, init));
+  assert.deepEqual(seen, [
+    [undefined, undefined],
+    ["no-store", "same-origin"],
+  ]);
+});
+
 test("a custom fetch sends the body of a Request again after a redirect", async (t) => {
   const up = await upstream(t, (exchange) => {
     if (exchange.path === "/from") return exchange.response.writeHead(307, { location: "/to" }).end();

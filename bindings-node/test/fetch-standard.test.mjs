@@ -138,6 +138,27 @@ const requests = {
   "data:": (fetch) => fetch("data:text/plain,hello"),
 };
 
+for (const cache of ["default", "no-store", "reload", "no-cache", "force-cache", "only-if-cached", "maybe"]) {
+  const headers = { pragma: "a", "cache-control": "b" };
+  requests[`cache: ${cache}`] = (fetch, url) => fetch(url, { cache });
+  requests[`cache: ${cache}, and its headers`] = (fetch, url) => fetch(url, { cache, headers });
+}
+for (const name of ["if-match", "if-modified-since", "if-none-match", "if-range", "if-unmodified-since"]) {
+  const headers = { [name]: "x" };
+  requests[name] = (fetch, url) => fetch(url, { headers });
+  requests[`${name} with a cache`] = (fetch, url) => fetch(url, { headers, cache: "force-cache" });
+}
+for (const mode of ["cors", "same-origin", "no-cors", "navigate", "maybe"]) {
+  const headers = { "sec-fetch-mode": "x" };
+  requests[`mode: ${mode}`] = (fetch, url) => fetch(url, { mode, headers });
+  requests[`mode: ${mode}, with a body`] = (fetch, url) => fetch(url, { mode, headers, method: "POST", body: "x" });
+}
+Object.assign(requests, {
+  "a sec-fetch-mode of one's own": (fetch, url) => fetch(url, { headers: { "sec-fetch-mode": "x" } }),
+  "a Request with a cache and a mode": (fetch, url) =>
+    fetch(new Request(url, { cache: "no-store", mode: "same-origin" })),
+});
+
 function streamed(length) {
   return { method: "POST", body: new Blob(["abc"]).stream(), duplex: "half", headers: { "content-length": length } };
 }

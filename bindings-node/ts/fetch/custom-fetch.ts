@@ -90,7 +90,7 @@ export class CustomFetchCall {
   }
 
   #init(exchange: NativeExchange, changes: string, toReplica: boolean, signal: AbortSignal): FetchInit {
-    const { init, method, payload, redirect } = this.#request;
+    const { init, method, payload, redirect, cache, mode } = this.#request;
     const headers = new Headers(this.#request.headers);
     if (toReplica) headers.delete("host");
     const lines = changes.split("\n");
@@ -103,6 +103,8 @@ export class CustomFetchCall {
       method,
       headers: inGivenForm(init?.headers, headers),
       ...(redirect !== "follow" && { redirect }),
+      ...(cache !== "default" && { cache }),
+      ...(mode !== "cors" && { mode }),
       signal,
       ...(this.hasStreamedBody && { duplex: "half" as const }),
       ...(payload !== undefined && { body: reportWhenSent(body, exchange) as NonNullable<FetchInit["body"]> }),

@@ -5,6 +5,7 @@
  * @module
  */
 import { invalidRequest } from "../errors.js";
+import type { FetchRequest } from "./request.js";
 
 /** Returns the headers as one string of lines `name\nvalue\n`. */
 export function toLines(headers: Headers): string {
@@ -27,30 +28,42 @@ export function checkNoConnectionHeaders(headers: Headers): void {
   }
 }
 
+/** Headers of the caller that are not sent as they are. */
+const REPLACED_HEADERS = new Set(["content-length", "host", "sec-fetch-mode"]);
+
+/** Headers of conditional requests, which only the server itself may answer. */
+const CONDITIONS = ["if-match", "if-modified-since", "if-none-match", "if-range", "if-unmodified-since"];
+
 /**
  * Returns the request headers as lines `name\nvalue\n`, including the default headers of the
  * platform's fetch.
  *
- * The headers `host` and `content-length` of the caller are left out.
+ * The headers `host`, `content-length` and `sec-fetch-mode` of the caller are left out.
  *
- * @param headers - Headers of the caller.
- * @param secure - `true` if the URL is HTTPS, which allows the encoding `br`.
+ * @param request - The request. Its URL, `cache` and `mode` determine default headers.
  * @param length - Value of `content-length`, or undefined if the native transport sets it.
  */
-export function requestLines(headers: Headers, secure: boolean, length: string | undefined): string {
+export function requestLines({ url, headers, cache, mode }: FetchRequest, length: string | undefined): string {
   let flat = "";
   for (const [name, value] of headers) {
-    if (name !== "host" && name !== "content-length") flat += `${name}\n${value}\n`;
+    if (!REPLACED_HEADERS.has(name)) flat += `${name}\n${value}\n`;
   }
   if (length !== undefined) flat += `content-length\n${length}\n`;
   if (!headers.has("accept")) flat += "accept\n*/*\n";
   if (!headers.has("accept-language")) flat += "accept-language\n*\n";
-  if (!headers.has("sec-fetch-mode")) flat += "sec-fetch-mode\ncors\n";
+  flat += `sec-fetch-mode\n${mode}\n`;
   if (!headers.has("user-agent")) flat += "user-agent\nnode\n";
+  const isConditional = CONDITIONS.some((name) => headers.has(name));
+  const uncached = cache === "no-store" || cache === "reload" || (cache === "default" && isConditional);
+  if (uncached && !headers.has("pragma")) flat += "pragma\nno-cache\n";
+  if (!headers.has("cache-control")) {
+    if (uncached) flat += "cache-control\nno-cache\n";
+    else if (cache === "no-cache") flat += "cache-control\nmax-age=0\n";
+  }
   if (!headers.has("accept-encoding")) {
+    const all = url.protocol === "https:" ? "br, gzip, deflate" : "gzip, deflate";
     // A range of an encoded body cannot be decoded.
-    const encodings = headers.has("range") ? "identity" : secure ? "br, gzip, deflate" : "gzip, deflate";
-    flat += `accept-encoding\n${encodings}\n`;
+    flat += `accept-encoding\n${headers.has("range") ? "identity" : all}\n`;
   }
   return flat;
 }

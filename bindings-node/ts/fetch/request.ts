@@ -25,6 +25,10 @@ export interface FetchRequest {
   signal: AbortSignal | undefined;
   /** The caller's `redirect` option. Default: `follow`. */
   redirect: "follow" | "error" | "manual";
+  /** The caller's `cache` option, which determines request headers. Default: `default`. */
+  cache: Request["cache"];
+  /** The caller's `mode` option, which is sent as `sec-fetch-mode`. Default: `cors`. */
+  mode: Request["mode"];
   /**
    * A copy of the options that the caller passed to `fetch`; undefined if it passed none. A custom
    * fetch gets those options for which this interface has no field.
@@ -116,23 +120,37 @@ function copyOptions(init: FetchInit): FetchInit {
 /**
  * Reads the arguments of `fetch` without the platform's `Request`. Returns undefined unless all of
  * these hold: `input` is a URL without credentials; the method is GET, HEAD, POST, PUT, PATCH,
- * DELETE or OPTIONS in upper case; `redirect` is valid; the signal is an `AbortSignal` or missing;
- * and there is no body, or a text that is not sent with GET or HEAD.
+ * DELETE or OPTIONS in upper case; `redirect` is valid; `cache` and `mode` are missing; the signal
+ * is an `AbortSignal` or missing; and there is no body, or a text that is not sent with GET or
+ * HEAD.
  */
 function readSimple(input: FetchInput, init: FetchInit | undefined, url: URL): FetchRequest | undefined {
   if (typeof input !== "string" && !(input instanceof URL)) return undefined;
   if (url.username !== "" || url.password !== "") return undefined;
-  const { method = "GET", headers, body, signal, redirect = "follow" } = init ?? {};
+  // The typings lack `cache`.
+  const options: FetchInit & { cache?: unknown } = init ?? {};
+  const { method = "GET", headers, body, signal, redirect = "follow" } = options;
   const verb = KNOWN.has(method) ? method : undefined;
   if (verb === undefined || !REDIRECTS.has(redirect) || (signal != null && !(signal instanceof AbortSignal))) {
     return undefined;
   }
+  if (options.cache !== undefined || options.mode !== undefined) return undefined;
   const sent = new Headers(headers);
-  if (body == null)
-    return { url, method: verb, headers: sent, payload: undefined, signal: signal ?? undefined, redirect, init };
-  if (typeof body !== "string" || verb === "GET" || verb === "HEAD") return undefined;
-  if (!sent.has("content-type")) sent.set("content-type", "text/plain;charset=UTF-8");
-  return { url, method: verb, headers: sent, payload: body, signal: signal ?? undefined, redirect, init };
+  if (body != null) {
+    if (typeof body !== "string" || verb === "GET" || verb === "HEAD") return undefined;
+    if (!sent.has("content-type")) sent.set("content-type", "text/plain;charset=UTF-8");
+  }
+  return {
+    url,
+    method: verb,
+    headers: sent,
+    payload: body ?? undefined,
+    signal: signal ?? undefined,
+    redirect,
+    cache: "default",
+    mode: "cors",
+    init,
+  };
 }
 
 /**
@@ -159,6 +177,8 @@ async function readWithPlatform(
     payload: undefined,
     signal: signal === undefined ? own : signal === null ? undefined : toPlatformSignal(signal),
     redirect: request.redirect,
+    cache: request.cache,
+    mode: request.mode,
     init: { ...init, ...platformOptions(request) },
   };
   if (result.signal?.aborted === true) {

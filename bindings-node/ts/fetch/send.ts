@@ -57,7 +57,7 @@ function sendOnce(gate: NativeGate, request: FetchRequest, sdk: SdkRetries | und
   const sent = {
     method,
     url: hrefOf(url),
-    headers: requestLines(headers, url.protocol === "https:", contentLength(request)),
+    headers: requestLines(request, contentLength(request)),
     signal,
     sdk,
     customFetch: undefined,
