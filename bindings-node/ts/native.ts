@@ -289,7 +289,8 @@ function load(): Native {
     if ((cause as NodeJS.ErrnoException).code !== "MODULE_NOT_FOUND") throw cause;
     throw new Error(
       `the native module of tidegate for ${name} is not installed (@tidegate/node-${name}): install without ` +
-        "--omit=optional on the platform that runs it, or build it from source with `make`",
+        "--omit=optional on the platform that runs it, keep `tidegate` external if the program is bundled, or build " +
+        "it from source with `make`",
       { cause },
     );
   }
