@@ -67,8 +67,8 @@ export class Gate {
    * itself.
    *
    * Pass it to any library that accepts a fetch. Rejected calls and passed deadlines become
-   * responses (429, 503 or 504) with a JSON body that explains them. Below an SDK that retries by
-   * itself (openai, anthropic), every other failure also becomes a response, with the header
+   * responses (413, 429, 503 or 504) with a JSON body that explains them. Below an SDK that retries
+   * by itself (openai, anthropic), every other failure also becomes a response, with the header
    * `x-should-retry: false`, because the SDK would retry after a rejected promise. Otherwise these
    * failures reject with a `TypeError` whose `cause` is a {@link TidegateError}.
    *
