@@ -26,8 +26,11 @@ def context(
 ) -> Iterator[_native.Context]:
     """Sets the tenant, lane, deadline and label of every call that is made inside the `with` block.
 
-    The context applies to the current task or thread, and to the tasks that it starts inside the
-    block. An argument that is None is inherited from the enclosing context.
+    The context applies to the calls of this task or thread, and to asyncio and trio tasks and
+    `asyncio.to_thread` calls that start inside. Threads of a `ThreadPoolExecutor` and
+    `run_in_executor` do not inherit it: enter the context in the function, or submit
+    `contextvars.copy_context().run, function`. An argument that is None is inherited from the
+    enclosing context.
 
     Args:
         tenant: Fairness key, at most 200 bytes; the rest is cut off. Default: inherited, otherwise
