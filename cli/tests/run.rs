@@ -177,6 +177,35 @@ fn resume_of_an_output_with_failed_lines_exits_with_4() {
     assert_eq!(retried.status.code(), Some(0), "{}", stderr(&retried));
 }
 
+#[test]
+fn final_line_states_the_last_failure_and_that_failed_lines_are_not_sent_again() {
+    fn states_reason(text: &str) -> bool {
+        text.split_once("; last failure: ").is_some_and(|(_, reason)| reason.contains("absent"))
+    }
+
+    let fixture = Fixture::new("reason", &[]);
+    let absent = lines(2).replacen("\"sim\"", "\"absent\"", 1);
+    let (input, output) = (fixture.write("in.jsonl", &absent), fixture.path("out.jsonl"));
+    let advice = "; failed lines in the output are not sent again: use --overwrite, or --errors FILE from the first run on";
+    let first = fixture.run(&input, &output, &["--json"]);
+    assert_eq!(first.status.code(), Some(4), "{}", stderr(&first));
+    let text = stderr(&first);
+    assert!(text.contains(&format!("1 lines failed; see {}{advice}", output.display())), "{text}");
+    assert!(states_reason(&text), "{text}");
+    let summary: Value = serde_json::from_slice(&first.stdout).unwrap();
+    assert!(summary["last_failure"].as_str().unwrap().contains("absent"), "{summary}");
+
+    let second = fixture.run(&input, &output, &[]);
+    let text = stderr(&second);
+    assert!(text.contains("0 answered, 0 failed, 2 skipped as already in the output; "), "{text}");
+    assert!(text.contains(advice) && !text.contains("last failure"), "{text}");
+
+    let errors = fixture.path("errors.jsonl");
+    let apart = fixture.run(&input, &fixture.path("apart.jsonl"), &["--errors", errors.to_str().unwrap()]);
+    let text = stderr(&apart);
+    assert!(states_reason(&text) && !text.contains("not sent again"), "{text}");
+}
+
 #[cfg(unix)]
 #[test]
 fn output_that_is_the_input_under_another_name_is_rejected() {

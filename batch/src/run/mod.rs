@@ -523,6 +523,7 @@ impl<'a> RunState<'a> {
                 self.progress.good += 1;
             } else {
                 self.progress.failed += 1;
+                self.progress.last_failure = Some(failure_message(&record));
             }
             if self.options.ordered {
                 self.order.push(number, record, |record| due.push(record));

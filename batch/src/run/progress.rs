@@ -5,18 +5,22 @@ use serde::Serialize;
 use super::spend::Spend;
 
 /// The progress of a run, or its final summary.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct BatchProgress {
     /// Number of lines read. Blank lines do not count.
     pub read: u64,
     /// Number of the last line read, where blank lines count. 0 if none was read.
     pub line: u64,
-    /// Number of lines that were not sent because a previous run answered them.
+    /// Number of lines that were not sent because a previous run has written their records, whether
+    /// they were answered or failed.
     pub skipped: u64,
     /// Number of records of this run with a status from 200 to 299.
     pub good: u64,
     /// Number of other records of this run, including those of malformed lines.
     pub failed: u64,
+    /// Reason of the last failed record of this run: the error message, or the status and the first
+    /// 300 characters of the body. `None` if none has failed.
+    pub last_failure: Option<String>,
     /// Number of lines that were not sent because they are not valid requests or repeat a
     /// `custom_id`.
     pub malformed: u64,

@@ -89,7 +89,7 @@ pub(crate) struct RunResult {
 
 impl RunResult {
     pub(crate) fn progress(&self) -> BatchProgress {
-        *self.ran.as_ref().unwrap()
+        self.ran.as_ref().unwrap().clone()
     }
 }
 

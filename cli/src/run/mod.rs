@@ -447,7 +447,7 @@ fn dry_run(args: &Args, input: Input, overrides: &RequestOverrides, prices: Pric
 fn summary(args: &Args, progress: &BatchProgress, priced: bool) -> Result<(), Failure> {
     if !args.quiet {
         let earlier = if progress.skipped > 0 {
-            format!(", {} skipped as already answered", progress.skipped)
+            format!(", {} skipped as already in the output", progress.skipped)
         } else {
             String::new()
         };
@@ -488,9 +488,19 @@ fn exit_status(args: &Args, progress: &BatchProgress, failed_before: u64) -> Res
                 }
                 errors => errors.as_ref().unwrap_or(&args.output).display().to_string(),
             };
+            let advice = if args.errors.is_none() && is_resumable(args) {
+                "; failed lines in the output are not sent again: use --overwrite, or --errors FILE from the first run on"
+            } else {
+                ""
+            };
+            let reason = progress.last_failure.as_ref().map(|why| format!("; last failure: {why}"));
             Err(Failure {
                 code: 4,
-                text: format!("{} lines failed{before}; see {place}", progress.failed + failed_before),
+                text: format!(
+                    "{} lines failed{before}; see {place}{advice}{}",
+                    progress.failed + failed_before,
+                    reason.unwrap_or_default()
+                ),
             })
         }
         _ => Ok(()),
@@ -503,12 +513,16 @@ fn failed(error: &RunError) -> Failure {
 
 /// Returns how to continue a run that has ended early.
 fn how_to_resume(args: &Args) -> &'static str {
-    let is_file = !is_stdio(&args.output) && std::fs::metadata(&args.output).is_ok_and(|file| file.is_file());
-    match (is_file, args.overwrite) {
+    match (is_resumable(args), args.overwrite) {
         (true, false) => "run the same command again to resume",
         (true, true) => "run the same command without --overwrite to resume",
         (false, _) => "without an output file, it cannot be resumed",
     }
+}
+
+/// Returns `true` if the output is a regular file, from which another run can resume.
+fn is_resumable(args: &Args) -> bool {
+    !is_stdio(&args.output) && std::fs::metadata(&args.output).is_ok_and(|file| file.is_file())
 }
 
 fn is_stdio(path: &Path) -> bool {
