@@ -57,7 +57,25 @@ test("a nested context inherits tenant, lane and deadline", async (t) => {
   for (const deadline of [0, -1, Number.NaN, Number.POSITIVE_INFINITY]) {
     assert.throws(() => gate.run({ deadline }, () => {}), RangeError);
   }
-  assert.throws(() => gate.run({ tenant: 7 }, () => {}), TypeError);
+  for (const [context, message] of [
+    [{ tennant: "acme" }, 'context: "tennant" is not a key; the keys are tenant, lane, deadline, call'],
+    [{ toString: "acme" }, 'context: "toString" is not a key; the keys are tenant, lane, deadline, call'],
+    [() => {}, "context: give an object with the keys tenant, lane, deadline, call"],
+    [undefined, "context: give an object with the keys tenant, lane, deadline, call"],
+    [{ tenant: 7 }, "tenant: give a string"],
+    [{ lane: 7 }, "lane: give a string"],
+    [{ call: 7 }, "call: give a string"],
+    [{ deadline: "30s" }, 'deadline: give a number of seconds; got the string "30s"'],
+    [{ deadline: "https://user@host" }, "deadline: give a number of seconds; got a string of 17 characters"],
+    [{ deadline: {} }, "deadline: give a number of seconds; got a value of the type object"],
+  ]) {
+    assert.throws(() => gate.run(context, () => {}), { name: "TypeError", message });
+  }
+  assert.throws(() => gate.map([1], () => {}, { tenant: 7 }), { name: "TypeError", message: "tenant: give a string" });
+  assert.equal(
+    gate.run({ tenant: null, lane: null, deadline: null, call: null }, () => 1),
+    1,
+  );
   assert.equal(
     gate.run({}, () => "what it returns"),
     "what it returns",
@@ -231,6 +249,13 @@ test("drain waits for active calls and rejects new ones", async (t) => {
   assert.equal((await call).status, 200);
   assert.equal(await drained, 0);
   await assert.rejects(gate.drain(-1), RangeError);
+  for (const [seconds, got] of [
+    ["10", 'the string "10"'],
+    [null, "null"],
+  ]) {
+    const message = `seconds: give a number of seconds; got ${got}`;
+    await assert.rejects(gate.drain(seconds), { name: "TypeError", message });
+  }
 });
 
 test("mode off uses the current platform fetch", async (t) => {

@@ -6,6 +6,7 @@
  */
 import { AsyncLocalStorage } from "node:async_hooks";
 
+import { checkSeconds, checkString } from "./check-arguments.js";
 import { argumentError } from "./errors.js";
 import { type NativeContext, native } from "./native.js";
 import type { Lane } from "./types.js";
@@ -35,6 +36,15 @@ export interface Context {
    */
   call?: string | undefined;
 }
+
+/** The check of the type of each property of a context. */
+const CHECKS: Readonly<Record<keyof Context, (name: string, value: unknown) => void>> = {
+  tenant: checkString,
+  lane: checkString,
+  deadline: checkSeconds,
+  call: checkString,
+};
+const KEYS = Object.keys(CHECKS) as (keyof Context)[];
 
 /** What `AsyncLocalStorage` carries: the context of calls, and the signal that ends them. */
 interface Scope {
@@ -85,12 +95,30 @@ export function nestedContext(context: NativeContext): NativeContext {
  * Returns a context with the properties of `context`. Properties that are not set are inherited
  * from the context of the caller.
  *
- * @throws `RangeError` if the lane does not exist, or if the deadline is not above 0.
+ * @throws `TypeError` if a key or a type is wrong; `RangeError` if the lane does not exist, or if the
+ * deadline is not above 0.
  */
 export function deriveContext(context: Context): NativeContext {
+  checkContext(context);
   try {
     return new native.Context(currentContext(), context.tenant, context.lane, context.deadline, context.call);
   } catch (error) {
     throw argumentError(error);
+  }
+}
+
+/** Throws a `TypeError` if a key of a context does not exist, or if a value has the wrong type. */
+function checkContext(context: Context): void {
+  if (typeof context !== "object" || context === null) {
+    throw new TypeError(`context: give an object with the keys ${KEYS.join(", ")}`);
+  }
+  for (const key of Object.keys(context)) {
+    if (!Object.hasOwn(CHECKS, key)) {
+      throw new TypeError(`context: ${JSON.stringify(key)} is not a key; the keys are ${KEYS.join(", ")}`);
+    }
+  }
+  for (const key of KEYS) {
+    // Programs without types may pass null for a property that is not set.
+    if (context[key] !== undefined && context[key] !== null) CHECKS[key](key, context[key]);
   }
 }

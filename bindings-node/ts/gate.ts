@@ -4,6 +4,7 @@
  * @module
  */
 
+import { checkSeconds } from "./check-arguments.js";
 import { CompletionKind, panicError, port } from "./completions.js";
 import type { Config, ReplicaConfig } from "./config.js";
 import { type Context, deriveContext, runInContext } from "./context.js";
@@ -267,7 +268,8 @@ export class Gate {
    * @param context - The context. Properties that are not set are inherited.
    * @param run - The function.
    * @returns The result of the function.
-   * @throws `RangeError` if the lane does not exist, or if the deadline is not greater than 0.
+   * @throws `TypeError` if a key of the context does not exist, or if a value has the wrong type;
+   * `RangeError` if the lane does not exist, or if the deadline is not greater than 0.
    * @example
    * ```ts
    * await gate.run({ tenant: "acme", lane: "batch", deadline: 30 }, () => query());
@@ -434,13 +436,15 @@ export class Gate {
    * @param seconds - Maximum wait in seconds, 0 or more. Afterwards queued calls are rejected, and
    * calls in flight continue. Default: 30.
    * @returns The number of calls that are still active: 0 if the wait ended before `seconds`.
-   * @throws `RangeError` (as a rejection) if `seconds` is negative or not finite.
+   * @throws (As a rejection) `TypeError` if `seconds` is not a number; `RangeError` if it is negative
+   * or not finite.
    * @example
    * ```ts
    * const left = await gate.drain(10);
    * ```
    */
   async drain(seconds = 30): Promise<number> {
+    checkSeconds("seconds", seconds);
     const number = port.allocateNumber();
     try {
       this.#native.drain(port.native, number, seconds);
