@@ -1,6 +1,8 @@
 //! The context of calls, which `tidegate.context(...)` sets.
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 use tidegate::TaskId;
 use tidegate_bindings::{ContextOptions, remaining};
 
@@ -22,16 +24,19 @@ impl Context {
     /// # Errors
     ///
     /// `ValueError` if the lane does not exist, or if the deadline is not above 0. `TypeError` if
-    /// the deadline is not a number.
+    /// the deadline is not a number, or if another argument is not a string.
     #[new]
     #[pyo3(signature = (outer=None, tenant=None, lane=None, deadline=None, call=None))]
     fn new(
         outer: Option<&Bound<'_, Self>>,
-        tenant: Option<&str>,
-        lane: Option<&str>,
+        tenant: Option<&Bound<'_, PyAny>>,
+        lane: Option<&Bound<'_, PyAny>>,
         deadline: Option<&Bound<'_, PyAny>>,
-        call: Option<&str>,
+        call: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
+        let tenant = tenant.map(|tenant| to_text("tenant", tenant)).transpose()?;
+        let lane = lane.map(|lane| to_text("lane", lane)).transpose()?;
+        let call = call.map(|call| to_text("call", call)).transpose()?;
         let deadline = deadline.map(|deadline| to_seconds("deadline", deadline)).transpose()?;
         let options = ContextOptions { tenant, lane, deadline, call };
         let context = options.within(outer.map(|outer| &outer.get().0), runtime::now);
@@ -60,6 +65,18 @@ impl Context {
     #[getter]
     fn remaining(&self) -> Option<f64> {
         remaining(&self.0, runtime::now)
+    }
+}
+
+/// Returns the text of a string argument. `name` is the name of the argument in the error message.
+///
+/// # Errors
+///
+/// `TypeError` if the argument is not a string, and `UnicodeEncodeError` if it contains surrogates.
+fn to_text<'a>(name: &str, value: &'a Bound<'_, PyAny>) -> PyResult<&'a str> {
+    match value.cast::<PyString>() {
+        Ok(text) => text.to_str(),
+        Err(_) => Err(PyTypeError::new_err(format!("{name}: give a string"))),
     }
 }
 

@@ -176,6 +176,12 @@ def test_nested_context_inherits_and_the_earlier_deadline_applies() -> None:
         pass
 
 
+@pytest.mark.parametrize("name", ["tenant", "lane", "call"])
+def test_context_with_another_type_than_a_string_is_rejected(name: str) -> None:
+    with pytest.raises(TypeError, match=f"^{name}: give a string$"), tidegate.context(**{name: 5}):  # type: ignore[arg-type]
+        pass
+
+
 async def test_tenant_reaches_the_target(upstream: Upstream) -> None:
     gate = tidegate.Gate(tenants={"acme": {"weight": 2}})
     upstream.handler = answer(CHAT)

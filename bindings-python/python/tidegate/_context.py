@@ -50,6 +50,8 @@ def context(
         the deadline, 0 if it has passed, None without a deadline.
 
     Raises:
+        TypeError: If the tenant, the lane or the label is not a string, or if the deadline is not a
+            number.
         ValueError: If the lane does not exist, or if the deadline is not above 0.
 
     Example:
