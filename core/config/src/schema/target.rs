@@ -198,7 +198,8 @@ settings! {
         /// an objective (`ttft`) waits only as long as it can still meet the objective. Calls of
         /// the lane `batch` do so only if the lane has a `ttft` of its own.
         wait: Option<Duration> = None, TIME_RANGE => "what `ttft` leaves, otherwise the deadline";
-        /// What happens to a call that finds no free slot.
+        /// What happens to a call that finds no free slot. Retries of a call that was admitted are
+        /// queued in either case, at most for `wait`.
         on_full: OnFull = OnFull::Wait, ();
         /// The maximum time of a call, including its wait, retries and stream. The context of a call
         /// can only shorten it.
