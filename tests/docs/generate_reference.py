@@ -107,7 +107,12 @@ def python() -> str:
     """Returns the Markdown page with the documentation of the Python package's public names."""
     from griffe import GriffeLoader, Parser
 
-    loader = GriffeLoader(search_paths=[ROOT / "bindings-python/python"], docstring_parser=Parser.google)
+    loader = GriffeLoader(
+        search_paths=[ROOT / "bindings-python/python"],
+        docstring_parser=Parser.google,
+        # A description of what is returned wraps without an indent.
+        docstring_options={"returns_multiple_items": False},
+    )
     package = loader.load("tidegate", submodules=True)
     loader.resolve_aliases(implicit=True)
     parts = ["# Python"]
@@ -186,7 +191,9 @@ def docstring(thing) -> list[str]:
             for entry in value:
                 about = " ".join(entry.description.split())
                 name = getattr(entry, "name", "") or str(getattr(entry, "annotation", "") or "")
-                lines.append(f"- `{name}`: {about}" if name else f"- {about}")
+                # Private types have no entry of their own.
+                is_shown = name and not name.startswith("_")
+                lines.append(f"- `{name}`: {about}" if is_shown else f"- {about}")
             title = {"parameters": "Arguments", "other parameters": "Arguments"}.get(kind, kind.capitalize())
             parts.append(f"**{title}**\n\n" + "\n".join(lines))
     return parts
