@@ -9,8 +9,9 @@ use crate::bridge::Outcome;
 use crate::errors::{self, argument_error};
 use crate::seconds_argument::to_duration;
 
-/// A slot of a target, for a call that is not made with a client of the gate. If the slot is
-/// dropped, it is released.
+/// A slot of a target, for a call that is not made with a client of the gate.
+///
+/// `Gate.slot` acquires it. If the object is deleted, the slot is released.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Slot(SlotHandle);
 
@@ -31,25 +32,31 @@ impl Slot {
 
 #[pymethods]
 impl Slot {
-    /// The base URL of the replica to call if the target is a pool, otherwise None.
+    /// Base URL of the replica to call if the target is a pool, otherwise None.
     #[getter]
     fn replica(&self) -> PyResult<Option<String>> {
         self.with(|slot| slot.replica().map(str::to_owned))
     }
 
-    /// Reports that the call succeeded. Leaving the `with` block without an exception does the
-    /// same. Only the first report counts.
+    /// Reports that the call succeeded.
+    ///
+    /// Leaving the `with` block without an exception does the same. Only the first report counts.
     fn succeeded(&self) -> PyResult<()> {
         self.with(tidegate::Slot::succeeded)
     }
 
-    /// Reports that the upstream failed the call. Returns True if the same call may succeed later.
+    /// Reports that the upstream failed the call.
+    ///
     /// Only the first report counts.
     ///
-    /// `status` is the HTTP status, or None if the connection failed. gRPC's RESOURCE_EXHAUSTED is
-    /// 429, UNAVAILABLE 503, DEADLINE_EXCEEDED 504, and INTERNAL 500. `retry_after` is the delay in
-    /// seconds that the upstream asked for, during which the target admits no call. None means that
-    /// the upstream asked for no delay.
+    /// Args:
+    ///     status: HTTP status, or None if the connection failed. gRPC's RESOURCE_EXHAUSTED is 429,
+    ///         UNAVAILABLE 503, DEADLINE_EXCEEDED 504, and INTERNAL 500.
+    ///     retry_after: Delay in seconds that the upstream asked for, during which the target admits
+    ///         no call, or None if it asked for no delay.
+    ///
+    /// Returns:
+    ///     Whether the same call may succeed later.
     #[pyo3(signature = (status=None, retry_after=None))]
     fn failed(&self, status: Option<u16>, retry_after: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
         let status = status.map(|status| status_code(status.into())).transpose().map_err(argument_error)?;
@@ -57,8 +64,11 @@ impl Slot {
         self.with(|slot| slot.failed(status, retry_after))
     }
 
-    /// Releases the slot. If the result of the call has not been reported before, the call counts
-    /// as successful if `succeeded` is True, and as cancelled otherwise. Idempotent.
+    /// Releases the slot, unless it was released before.
+    ///
+    /// Args:
+    ///     succeeded: Whether the call counts as successful if its result was not reported before.
+    ///         Otherwise it counts as cancelled. Default: False.
     #[pyo3(signature = (succeeded=false))]
     fn close(&self, succeeded: bool) {
         self.0.close(succeeded);

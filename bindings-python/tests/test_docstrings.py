@@ -85,6 +85,23 @@ def test_example_in_a_docstring_runs(code: str, tmp_path: Path, monkeypatch: pyt
                 value()
 
 
+def test_stub_of_slot_has_the_docstrings_of_the_native_class() -> None:
+    stub = Path(__file__).parents[1] / "python/tidegate/_native.pyi"
+    classes = [node for node in ast.parse(stub.read_text(encoding="utf-8")).body if isinstance(node, ast.ClassDef)]
+    (slot,) = (node for node in classes if node.name == "Slot")
+    assert words(ast.get_docstring(slot)) == words(inspect.getdoc(tidegate.Slot))
+    for method in slot.body:
+        if isinstance(method, ast.FunctionDef):
+            native = inspect.getdoc(getattr(tidegate.Slot, method.name))
+            assert words(ast.get_docstring(method)) == words(native), method.name
+
+
+def words(docstring: str | None) -> list[str]:
+    """Returns the words of a docstring, which must exist."""
+    assert docstring
+    return docstring.split()
+
+
 @pytest.mark.parametrize(
     ("name", "item"), [pytest.param(name, item, id=name) for name, item in public_items() if inspect.isroutine(item)]
 )

@@ -215,11 +215,45 @@ class Permit:
 
 @final
 class Slot:
+    """A slot of a target, for a call that is not made with a client of the gate.
+
+    `Gate.slot` acquires it. If the object is deleted, the slot is released.
+    """
+
     @property
-    def replica(self) -> str | None: ...
-    def succeeded(self) -> None: ...
-    def failed(self, status: int | None = None, retry_after: float | None = None) -> bool: ...
-    def close(self, succeeded: bool = False) -> None: ...
+    def replica(self) -> str | None:
+        """Base URL of the replica to call if the target is a pool, otherwise None."""
+
+    def succeeded(self) -> None:
+        """Reports that the call succeeded.
+
+        Leaving the `with` block without an exception does the same. Only the first report counts.
+        """
+
+    def failed(self, status: int | None = None, retry_after: float | None = None) -> bool:
+        """Reports that the upstream failed the call.
+
+        Only the first report counts.
+
+        Args:
+            status: HTTP status, or None if the connection failed. gRPC's RESOURCE_EXHAUSTED is 429,
+                UNAVAILABLE 503, DEADLINE_EXCEEDED 504, and INTERNAL 500.
+            retry_after: Delay in seconds that the upstream asked for, during which the target admits
+                no call, or None if it asked for no delay.
+
+        Returns:
+            Whether the same call may succeed later.
+
+        """
+
+    def close(self, succeeded: bool = False) -> None:
+        """Releases the slot, unless it was released before.
+
+        Args:
+            succeeded: Whether the call counts as successful if its result was not reported before.
+                Otherwise it counts as cancelled. Default: False.
+
+        """
 
 @final
 class ProxyRules: ...
