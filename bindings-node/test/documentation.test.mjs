@@ -1,4 +1,4 @@
-// Tests that the examples in the documentation comments run, and that a declared type has the names of the core.
+// Tests that the examples in the documentation comments run, and that declared types have the names of the core.
 
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
@@ -29,6 +29,14 @@ test("the type of a rule lists the rules of the core", () => {
   const core = readFileSync(new URL("../../core/policy/src/schedule/rule.rs", import.meta.url), "utf8");
   const [, declared] = readFileSync(join(SOURCES, "explain.ts"), "utf8").match(/^export type Rule =\n(.*?);$/ms);
   const inCore = [...core.matchAll(/^ +(?:Rule::\w+ => )?\(\s*"(\w+)",/gm)].map(([, name]) => name);
+  const inType = [...declared.matchAll(/"(\w+)"/g)].map(([, name]) => name);
+  assert.deepEqual(inType, inCore);
+});
+
+test("the type of a cause lists the causes of the core", () => {
+  const core = readFileSync(new URL("../../core/policy/src/adaptive/view.rs", import.meta.url), "utf8");
+  const [, declared] = readFileSync(join(SOURCES, "snapshot.ts"), "utf8").match(/^export type Cause =(.*?);$/ms);
+  const inCore = [...core.matchAll(/^ +\w+ = "(\w+)",/gm)].map(([, name]) => name);
   const inType = [...declared.matchAll(/"(\w+)"/g)].map(([, name]) => name);
   assert.deepEqual(inType, inCore);
 });

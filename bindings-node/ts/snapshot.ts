@@ -214,11 +214,12 @@ export interface TargetSnapshot {
  * - `headroom`: increased as a trial, because calls were in time.
  * - `late`: decreased, because calls missed the objective.
  * - `slow`: decreased, because output tokens were slower than `tpot`.
+ * - `queued`: decreased, because the engine reported that calls wait in its queue.
  * - `refused`: decreased, because the upstream answered 429.
  * - `overloaded`: decreased, because the upstream answered 503 or 529.
  * - `timed_out`: decreased, because attempts timed out.
  */
-export type Cause = "slow_start" | "headroom" | "late" | "slow" | "refused" | "overloaded" | "timed_out";
+export type Cause = "slow_start" | "headroom" | "late" | "slow" | "queued" | "refused" | "overloaded" | "timed_out";
 
 /** One change of an adaptive limit. Consecutive increases with the same cause are one change. */
 export interface DecisionSnapshot {

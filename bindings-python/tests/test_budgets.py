@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -18,6 +19,7 @@ from tidegate import snapshot as declared
 
 #: Tokens per minute: ten thousand per second, so that waits are short.
 TOKENS = 600_000
+CAUSES = Path(__file__).parents[2] / "core/policy/src/adaptive/view.rs"
 #: Tokens that the provider reserves for a call, whatever its usage.
 RESERVED = 1_000
 
@@ -164,6 +166,11 @@ async def test_wait_for_a_tools_rate_holds_no_slot(provider: Provider) -> None:
 
 def keys(shape: Any) -> list[str]:
     return sorted(shape.__annotations__)
+
+
+def test_cause_type_lists_the_causes_of_the_core() -> None:
+    text = CAUSES.read_text(encoding="utf-8")
+    assert list(get_args(declared.Cause)) == re.findall(r'^ +\w+ = "(\w+)",', text, re.MULTILINE)
 
 
 async def test_types_declare_exactly_the_keys_of_snapshots_and_calls(provider: Provider) -> None:

@@ -45,13 +45,14 @@ class Quantiles(TypedDict):
     p99: float | None
 
 
-Cause = Literal["slow_start", "headroom", "late", "slow", "refused", "overloaded", "timed_out"]
+Cause = Literal["slow_start", "headroom", "late", "slow", "queued", "refused", "overloaded", "timed_out"]
 """Why an adaptive limit changed.
 
 - `slow_start`: raised, usually by one, for each call in time, until the slots are too many.
 - `headroom`: raised as a trial, because calls were in time.
 - `late`: decreased, because first tokens were late.
 - `slow`: decreased, because tokens were slow.
+- `queued`: decreased, because the engine reported that calls wait in its queue.
 - `refused`: decreased, because the upstream answered 429.
 - `overloaded`: decreased, because the upstream answered 503 or 529.
 - `timed_out`: decreased, because attempts timed out.
