@@ -60,6 +60,21 @@ describe("on virtual time", () => {
     target.assertNoCallInFlight();
   });
 
+  for (const [url, settings] of [
+    ["http://localhost:8000/v1", { url: "http://localhost:8000/v1", tokenizer: "vllm" }],
+    ["http://llm/v1", { pool: ["http://10.0.0.1:8000", "http://10.0.0.2:8000"] }],
+  ]) {
+    test(`requests of the gate itself use no answer: ${url}`, async () => {
+      const target = new FakeTarget({ answers: [rateLimited(90), ok("done")], otherwise: null });
+      await target.during(async () => {
+        const client = openai(new Gate({ targets: { llm: settings } }), { baseURL: url });
+        assert.equal(await clock.until(ask(client)), "done");
+        await clock.advance(5);
+      });
+      assert.deepEqual(target.calls.map(statuses), [[429, 200]]);
+    });
+  }
+
   test("the fake target answers every API, whole and streamed", async () => {
     const client = openai();
     const target = new FakeTarget({

@@ -147,6 +147,25 @@ def test_first_matching_route_answers() -> None:
         assert run(ask(model="large")) == "new"
 
 
+@pytest.mark.parametrize(
+    ("url", "settings"),
+    [
+        ("http://localhost:8000/v1", {"url": "http://localhost:8000/v1", "tokenizer": "vllm"}),
+        ("http://llm/v1", {"pool": ["http://10.0.0.1:8000", "http://10.0.0.2:8000"]}),
+    ],
+)
+def test_requests_of_the_gate_itself_use_no_answer(url: str, settings: Any) -> None:
+    async def chat() -> str | None:
+        sdk = tidegate.Gate(targets={"llm": settings}).wrap(openai.AsyncOpenAI(base_url=url, api_key="k"))
+        completion = await sdk.chat.completions.create(model="small", messages=MESSAGES)
+        await asyncio.sleep(5)
+        return completion.choices[0].message.content
+
+    with FakeTarget(rate_limited(90), ok("done"), otherwise=None).installed() as target:
+        assert run(chat()) == "done"
+    assert [attempt.status for attempt in target.attempts] == [429, 200]
+
+
 def test_attempts_above_the_capacity_get_429() -> None:
     async def send_concurrently() -> None:
         gate = tidegate.Gate(targets={"small": {"cap": 5}})

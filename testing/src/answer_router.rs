@@ -61,6 +61,9 @@ impl Router {
     /// Selects the route and the answer for a request that arrives at `now`. For
     /// [`RouteDecision::Scripted`], counts the attempt as in flight until [`Router::release`].
     ///
+    /// If `is_by_gate` is `true`, the request is one of the gate itself, and only a route that names
+    /// the path of the request matches.
+    ///
     /// # Errors
     ///
     /// Returns a description of the reason if no route matches, or if the route that matches has no
@@ -70,10 +73,12 @@ impl Router {
         uri: &Uri,
         facts: &RequestFacts,
         body: &[u8],
+        is_by_gate: bool,
         now: Instant,
     ) -> Result<(RouteSlot, RouteDecision), &'static str> {
-        let found =
-            self.states.iter_mut().enumerate().find(|(_, state)| state.route.matches(uri, facts, body));
+        let found = self.states.iter_mut().enumerate().find(|(_, state)| {
+            (!is_by_gate || state.route.names_path()) && state.route.matches(uri, facts, body)
+        });
         let (number, state) = found.ok_or("no route of the script matches")?;
         Ok((RouteSlot { script_version: self.script_version, route: number }, state.choose(now)?))
     }
@@ -122,6 +127,11 @@ impl RouteState {
 }
 
 impl ScriptRoute {
+    /// Returns `true` if the route is for a certain path, or for paths with a certain end.
+    fn names_path(&self) -> bool {
+        self.path.as_ref().is_some_and(|pattern| !pattern.ends_with('*'))
+    }
+
     fn matches(&self, uri: &Uri, facts: &RequestFacts, body: &[u8]) -> bool {
         let condition_matches = |pattern: &Option<String>, text: Option<&str>| match (pattern, text) {
             (None, _) => true,

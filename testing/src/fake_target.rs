@@ -4,9 +4,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::Body;
 use parking_lot::Mutex;
+use tidegate::internals::GateRequest;
 use tidegate::protocol::request::RequestFacts;
 use tidegate::{Error, ErrorKind, RequestBody, ResponseBody, Transport};
 use tokio::runtime::Handle;
@@ -15,11 +16,17 @@ use tokio::time::Instant;
 use crate::answer_router::{RouteDecision, RouteSlot, Router};
 use crate::attempt_log::{AttemptLog, RecordedAttempt};
 use crate::in_flight::{InFlight, TargetState};
+use crate::response::ScriptedResponse;
 use crate::script::Script;
 use crate::scripted_body::ScriptedBody;
 use crate::wire::{self, RequestShape};
 
 /// A transport that answers from a [`Script`] and records every attempt. Clones share one target.
+///
+/// Requests of the gate itself use none of the script's answers and are not recorded: a health
+/// probe gets a 200, and a request for metrics, models or token counts gets a 404. To answer them
+/// differently, add a route whose [`path`](crate::ScriptRoute::path) names theirs and does not end
+/// in `*`, such as `*/metrics`.
 ///
 /// # Cancel safety
 ///
@@ -80,28 +87,27 @@ impl FakeTarget {
         let body = read_body(body).await?;
         let request = Request::from_parts(head, ());
         let facts = RequestFacts::read(request.method(), request.uri(), request.headers(), Some(&body));
-        let (mut in_flight, chosen) = self.start_attempt(&request, &facts, &body);
-        let (route_slot, decision) = match chosen {
-            Ok(chosen) => chosen,
-            Err(why) => {
+        let by_gate = request.extensions().get::<GateRequest>().copied();
+        let (mut in_flight, chosen) = self.start_exchange(&request, &facts, &body, by_gate.is_some());
+        let number = in_flight.attempt.unwrap_or_default();
+        let shape = RequestShape::from_request(request.uri().path(), &facts, &body, number);
+        let response = match (chosen, by_gate) {
+            (Ok((route_slot, RouteDecision::Scripted(answer))), _) => {
+                in_flight.route_slot = Some(route_slot);
+                wire::scripted(&answer, &shape)
+            }
+            (Ok((_, RouteDecision::OverCapacity(after))), _) => wire::limited("capacity", after, &shape),
+            (Ok((_, RouteDecision::OverRate(after))), _) => wire::limited("rate", Some(after), &shape),
+            (Err(_), Some(kind)) => unscripted(kind),
+            (Err(why), None) => {
                 in_flight.answered();
                 return Err(self.report_unmatched(&request, why));
             }
         };
-        let shape = RequestShape::from_request(request.uri().path(), &facts, &body, in_flight.attempt);
-        let response = match decision {
-            RouteDecision::Scripted(answer) => {
-                in_flight.route_slot = Some(route_slot);
-                wire::scripted(&answer, &shape)
-            }
-            RouteDecision::OverCapacity(after) => wire::limited("capacity", after, &shape),
-            RouteDecision::OverRate(after) => wire::limited("rate", Some(after), &shape),
-        };
-        self.0.lock().log.set_answer(
-            in_flight.attempt,
-            response.answer,
-            response.head.as_ref().map(|h| h.status.as_u16()),
-        );
+        if let Some(attempt) = in_flight.attempt {
+            let status = response.head.as_ref().map(|head| head.status.as_u16());
+            self.0.lock().log.set_answer(attempt, response.answer, status);
+        }
         tokio::time::sleep(response.after).await;
         let Some(head) = response.head else {
             in_flight.answered();
@@ -116,15 +122,18 @@ impl FakeTarget {
         Ok(response)
     }
 
-    fn start_attempt(
+    /// Records an attempt, and selects its answer. Does not record a request of the gate itself, for
+    /// which `is_by_gate` is `true`.
+    fn start_exchange(
         &self,
         request: &Request<()>,
         facts: &RequestFacts,
         body: &Bytes,
+        is_by_gate: bool,
     ) -> (InFlight, Result<(RouteSlot, RouteDecision), &'static str>) {
         let mut state = self.0.lock();
-        let attempt = state.log.start_attempt(request, facts, body);
-        let chosen = state.router.choose(request.uri(), facts, body, Instant::now());
+        let attempt = (!is_by_gate).then(|| state.log.start_attempt(request, facts, body));
+        let chosen = state.router.choose(request.uri(), facts, body, is_by_gate, Instant::now());
         let runtime = Handle::try_current().ok();
         (InFlight::new(self.0.clone(), attempt, runtime), chosen)
     }
@@ -146,6 +155,15 @@ impl std::fmt::Debug for FakeTarget {
             .field("in_flight", &state.log.in_flight)
             .finish_non_exhaustive()
     }
+}
+
+/// Returns the answer to a request of the gate itself that no route names.
+fn unscripted(request: GateRequest) -> ScriptedResponse {
+    let status = match request {
+        GateRequest::HealthProbe => StatusCode::OK,
+        GateRequest::Query => StatusCode::NOT_FOUND,
+    };
+    ScriptedResponse::whole(status, HeaderMap::new(), Bytes::new())
 }
 
 async fn read_body(mut body: RequestBody) -> Result<Bytes, Error> {

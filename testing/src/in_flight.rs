@@ -18,7 +18,9 @@ pub(crate) struct TargetState {
 /// [`AttemptState::Cancelled`], unless [`InFlight::answered`] was called.
 pub(crate) struct InFlight {
     state: Arc<Mutex<TargetState>>,
-    pub(crate) attempt: usize,
+    /// Number of the attempt in the log. `None` for a request of the gate itself, which is not
+    /// recorded.
+    pub(crate) attempt: Option<usize>,
     pub(crate) route_slot: Option<RouteSlot>,
     answered: bool,
     // The body may be dropped outside of the runtime whose clock gives the time.
@@ -26,7 +28,11 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
-    pub(crate) fn new(state: Arc<Mutex<TargetState>>, attempt: usize, runtime: Option<Handle>) -> Self {
+    pub(crate) fn new(
+        state: Arc<Mutex<TargetState>>,
+        attempt: Option<usize>,
+        runtime: Option<Handle>,
+    ) -> Self {
         Self { state, attempt, route_slot: None, answered: false, runtime }
     }
 
@@ -41,7 +47,9 @@ impl Drop for InFlight {
         let _context = self.runtime.as_ref().map(Handle::enter);
         let outcome = if self.answered { AttemptState::Answered } else { AttemptState::Cancelled };
         let mut state = self.state.lock();
-        state.log.end_attempt(self.attempt, outcome);
+        if let Some(attempt) = self.attempt {
+            state.log.end_attempt(attempt, outcome);
+        }
         if let Some(route_slot) = self.route_slot {
             state.router.release(route_slot);
         }

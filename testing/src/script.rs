@@ -28,7 +28,8 @@ pub struct ScriptRoute {
     /// host.
     pub host: Option<String>,
     /// Pattern for the path of the URL, where `*` stands for any number of characters. `None`: any
-    /// path.
+    /// path. Requests of the gate itself, such as health probes, only match a route with a pattern
+    /// that does not end in `*`.
     pub path: Option<String>,
     /// Pattern for the model, where `*` stands for any number of characters. `None`: any model, or
     /// none.

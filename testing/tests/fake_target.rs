@@ -4,7 +4,7 @@
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use tidegate::config::Target;
+use tidegate::config::{Pool, Target, Tokenizer};
 use tidegate::{Error, ErrorKind, Gate, RequestBody, ResponseBody};
 use tidegate_testing::{AttemptState, FakeTarget, Script};
 use tokio::time::{Duration, Instant};
@@ -181,6 +181,47 @@ async fn unmatched_requests_fail_and_are_reported_without_secrets() {
     );
     assert_eq!(target.in_flight(), 0);
     assert!(!format!("{:?}", target.attempts()).contains("secret"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_of_the_gate_itself_use_no_answer_and_are_not_recorded() {
+    let target = target(json!({"routes": [{
+        "answers": [{"status": {"status": 429, "retry_after": 90}}, {"reply": {"text": "done"}}],
+    }]}));
+    let url = "http://localhost:8000/v1";
+    // The gate reads the metrics of a private server, and asks it for token counts.
+    let server = Target::new("all").url(url).tokenizer(Tokenizer::Vllm);
+    let gate = Gate::builder().target(server).build_over(target.transport()).expect("a gate");
+    let body = json!({"model": "small", "messages": [{"role": "user", "content": "hello"}]}).to_string();
+    let request = Request::post(format!("{url}/chat/completions")).body(body.into()).expect("a request");
+    let response = gate.client().call(request).await.expect("an answer");
+    assert!(text(response).await.expect("a body").contains("done"));
+    let attempts = target.attempts();
+    assert_eq!(attempts.iter().map(|attempt| attempt.status).collect::<Vec<_>>(), [Some(429), Some(200)]);
+    assert_eq!((target.max_in_flight(), target.unmatched().len()), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn route_that_names_a_path_answers_requests_of_the_gate_itself() {
+    let models = json!({"status": 200, "body": {"data": [{"id": "small"}]}});
+    let target = target(json!({"routes": [
+        {"host": "a", "path": "*/models", "otherwise": {"status": models}},
+        {"path": "/v1/*", "answers": [{"reply": {"times": 4}}]},
+    ]}));
+    let pool = Target::new("llama").pool(Pool::new(["http://a", "http://b"]));
+    let gate = Gate::builder().target(pool).build_over(target.transport()).expect("a gate");
+    for _ in 0..4 {
+        let request = Request::post("http://llama/v1/chat/completions");
+        let request = request.body(json!({"model": "small"}).to_string().into()).expect("a request");
+        let response = gate.client().call(request).await.expect("an answer");
+        text(response).await.expect("a body");
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
+    assert_eq!((target.attempts().len(), target.unmatched().len()), (4, 0));
+    let replicas = &gate.snapshot().targets["llama"].replicas;
+    let statuses: Vec<_> = replicas.iter().map(|replica| replica.models_status).collect();
+    assert_eq!(statuses, [None, Some(404)]);
+    assert!(replicas[0].models.is_some() && replicas.iter().all(|replica| replica.problem.is_none()));
 }
 
 #[test]

@@ -41,7 +41,10 @@ export interface Script {
 export interface Match {
   /** Pattern for the host of the URL. Default: any host. */
   host?: string;
-  /** Pattern for the path of the URL. Default: any path. */
+  /**
+   * Pattern for the path of the URL. Requests that a gate sends of its own accord only match a
+   * pattern that does not end in `*`. Default: any path.
+   */
   path?: string;
   /** Pattern for the model that the request names. Default: any model, or none. */
   model?: string;
@@ -58,6 +61,10 @@ const installed = new Set<NativeFakeTarget>();
  * completions, Responses and embeddings, Anthropic's messages, Gemini's generateContent), so that
  * the official SDKs parse them. Other requests are answered as chat completions, unless a route
  * matches.
+ *
+ * Requests that a gate sends of its own accord use up no answer and are not recorded: a health
+ * probe of a pool gets status 200, and a request for metrics, models or token counts gets status
+ * 404. A route whose `path` names theirs, such as `*/metrics`, answers them instead.
  *
  * @example
  * ```ts

@@ -120,6 +120,7 @@ pub mod internals {
     pub use crate::layers::count::MAX_COUNT_TIME;
     pub use crate::layers::deadline::DeadlineLayer;
     pub use crate::layers::observe::LOGGED_CALLS;
+    pub use crate::transport::gate_request::GateRequest;
 }
 
 /// The Rust code of the README.

@@ -24,6 +24,10 @@ class FakeTarget:
     the official SDKs parse them. Other requests are answered as chat completions, unless a route
     matches.
 
+    Requests that a gate sends of its own accord use up no answer and are not recorded: a health
+    probe of a pool gets status 200, and a request for metrics, models or token counts gets status
+    404. A route whose `path` names theirs, such as `*/metrics`, answers them instead.
+
     Args:
         *answers: Answers to the next attempts in order of arrival. Each is given once, or as often
             as its `.times(n)` says.
@@ -110,7 +114,8 @@ class FakeTarget:
         Args:
             *answers: As for the class.
             host: Pattern of the URL's host. Default: any.
-            path: Pattern of the URL's path. Default: any.
+            path: Pattern of the URL's path. Requests that a gate sends of its own accord only match
+                a pattern that does not end in `*`. Default: any.
             model: Pattern of the model that the request names. Default: any, or none.
             contains: Text in the body of the request. Default: any.
             otherwise: As for the class.

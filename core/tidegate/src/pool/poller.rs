@@ -14,6 +14,7 @@ use crate::body::{RequestBody, ResponseBody};
 use crate::error::{Error, ErrorKind};
 use crate::placement::{Observation, PollKind, PollRequest};
 use crate::transport::Transport;
+use crate::transport::gate_request::GateRequest;
 use tidegate_protocol::vllm::{self, EngineMetrics};
 
 /// Timeout of a health probe: 500 ms.
@@ -92,7 +93,7 @@ impl Poller {
     /// on this machine, such as a lack of file descriptors.
     async fn health(&self, replica: &str) -> Option<Observation> {
         let path = self.health.as_deref().unwrap_or("/health");
-        match timeout(HEALTH_TIMEOUT, self.get(replica, path, None)).await {
+        match timeout(HEALTH_TIMEOUT, self.get(GateRequest::HealthProbe, replica, path, None)).await {
             Ok(Ok(response)) => {
                 let status = response.status();
                 // The body is read to its end, within limits, so that the connection can be reused.
@@ -124,7 +125,7 @@ impl Poller {
         key: Option<&HeaderValue>,
     ) -> Option<(StatusCode, Bytes)> {
         let exchange = async {
-            let response = self.get(replica, path, key).await.ok()?;
+            let response = self.get(GateRequest::Query, replica, path, key).await.ok()?;
             let status = response.status();
             let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES).collect().await.ok()?;
             Some((status, body.to_bytes()))
@@ -132,10 +133,11 @@ impl Poller {
         timeout(METRICS_TIMEOUT, exchange).await.ok().flatten()
     }
 
-    /// Sends a GET request to a replica. `key` is the value of its `authorization` header, or
-    /// `None` to send no such header.
+    /// Sends a GET request to a replica, with the marker `kind`. `key` is the value of its
+    /// `authorization` header, or `None` to send no such header.
     async fn get(
         &self,
+        kind: GateRequest,
         replica: &str,
         path: &str,
         key: Option<&HeaderValue>,
@@ -143,6 +145,7 @@ impl Poller {
         let mut request = Request::get(format!("{replica}{path}"))
             .body(RequestBody::default())
             .map_err(|error| Error::new(ErrorKind::Request, error.to_string()))?;
+        request.extensions_mut().insert(kind);
         if let Some(key) = key {
             request.headers_mut().insert(AUTHORIZATION, key.clone());
         }

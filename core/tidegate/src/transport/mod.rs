@@ -4,6 +4,7 @@
 //! replace it, including a transport that is implemented in another language ([`foreign`]).
 
 pub mod foreign;
+pub(crate) mod gate_request;
 mod http;
 pub mod proxy;
 
@@ -27,6 +28,9 @@ use crate::error::Error;
 /// let transport = Transport::new(Http::new(tidegate::config::TransportConfig::default())?);
 /// # Ok::<(), tidegate::Error>(())
 /// ```
+///
+/// Besides the attempts of calls, a transport gets the requests of the gate itself: health probes,
+/// and requests for metrics (`/metrics`), models (`/v1/models`) and token counts (`/tokenize`).
 ///
 /// # Requirements
 ///

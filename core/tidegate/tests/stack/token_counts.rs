@@ -9,7 +9,7 @@ use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tidegate::config::{Mode, Tokenizer};
-use tidegate::internals::Call;
+use tidegate::internals::{Call, GateRequest};
 use tidegate::{Error, Gate, RequestBody, ResponseBody, Transport};
 use tokio::time::{Duration, Instant};
 
@@ -42,6 +42,7 @@ where
                 seen.known.lock().push(call.exact_input());
                 return Ok(answer(exchange, ANSWER));
             }
+            assert_eq!(request.extensions().get::<GateRequest>(), Some(&GateRequest::Query));
             let key = request.headers()["authorization"].to_str().expect("text").to_owned();
             assert_eq!(request.headers()["content-type"], "application/json");
             assert!(!request.headers().contains_key("content-encoding"));

@@ -13,6 +13,7 @@ use tower::ServiceExt;
 
 use super::Counters;
 use crate::body::RequestBody;
+use crate::transport::gate_request::GateRequest;
 use crate::transport::{ProxyRules, Transport};
 use tidegate_protocol::json_edit::Object;
 use tidegate_protocol::{Dialect, RequestFacts};
@@ -56,6 +57,7 @@ pub(super) async fn prepare(
     let body = counters.run(headers.clone(), body, tokenize_body).await?;
     let mut request = Request::post(uri).body(body.into()).ok()?;
     *request.headers_mut() = tokenize_headers(headers);
+    request.extensions_mut().insert(GateRequest::Query);
     if let Some(proxies) = proxies {
         request.extensions_mut().insert(proxies);
     }

@@ -14,6 +14,7 @@ use crate::error::{Error, ErrorKind};
 use crate::placement::{Observation, PollKind, PollRequest, ReplicaId};
 use crate::pool::poller::Poller;
 use crate::transport::Transport;
+use crate::transport::gate_request::GateRequest;
 
 const METRICS: &str = "vllm:num_requests_running 2\nvllm:num_requests_waiting 1\n";
 const MODELS: &str = r#"{"data": [{"id": "m", "max_model_len": 4096}]}"#;
@@ -114,12 +115,14 @@ async fn polls_use_the_replicas_base_url_and_the_key_only_for_models() {
     let echo = transport(|request| async move {
         let key =
             request.headers().get(AUTHORIZATION).is_some_and(|key| key == "Bearer k" && key.is_sensitive());
-        let good = match request.uri().to_string().as_str() {
-            "http://10.0.0.1:8000/base/ready?deep=1" => !key,
-            "http://10.0.0.1:8000/base/metrics" => !key,
-            "http://10.0.0.1:8000/base/v1/models" => key,
-            _ => false,
+        let sent = request.extensions().get::<GateRequest>().map(|kind| (key, *kind));
+        let expected = match request.uri().to_string().as_str() {
+            "http://10.0.0.1:8000/base/ready?deep=1" => Some((false, GateRequest::HealthProbe)),
+            "http://10.0.0.1:8000/base/metrics" => Some((false, GateRequest::Query)),
+            "http://10.0.0.1:8000/base/v1/models" => Some((true, GateRequest::Query)),
+            _ => None,
         };
+        let good = expected.is_some() && sent == expected;
         let body = if request.uri().path().ends_with("models") { MODELS } else { METRICS };
         let mut response = Response::new(ResponseBody::full(body));
         *response.status_mut() = if good { StatusCode::OK } else { StatusCode::INTERNAL_SERVER_ERROR };
