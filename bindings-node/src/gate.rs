@@ -33,7 +33,7 @@ pub fn return_shared_slots() {
 
 /// A gate that one thread of JavaScript uses. While a test has a fake target installed or a virtual
 /// clock entered, the gate is in a separate *world*: it starts there from its configuration,
-/// without the state of other worlds.
+/// without the state of other worlds, and shares nothing with other processes.
 #[napi]
 pub struct Gate {
     config: Config,
@@ -79,7 +79,7 @@ impl OpenGate {
             None => Transport::new(Http::with_proxies(config.transport.clone(), proxies.clone())?),
             Some(transport) => transport,
         };
-        let gate = tidegate::Gate::over(config.clone(), transport)?;
+        let gate = tidegate::Gate::over(replaced_network::config_in_world(config), transport)?;
         Ok(Self { client: gate.client(), gate })
     }
 }

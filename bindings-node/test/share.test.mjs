@@ -3,9 +3,15 @@ import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
+import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { createServer } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
+
+import { Gate } from "tidegate";
+import { FakeTarget, ok, VirtualClock } from "tidegate/testing";
 
 const skip = process.platform === "win32" && "no Unix domain sockets";
 
@@ -65,6 +71,28 @@ async function checkTwoPrograms(share) {
 
 test("processes share a cap", { skip }, async () => {
   await checkTwoPrograms({ store: "local", name: `test-${randomUUID().slice(0, 20)}` });
+});
+
+test("a gate in a test shares nothing", { skip }, async () => {
+  const directory = mkdtempSync(join(tmpdir(), "tidegate-share-"));
+  const before = process.env.XDG_RUNTIME_DIR;
+  process.env.XDG_RUNTIME_DIR = directory;
+  const clock = new VirtualClock().start();
+  try {
+    const gate = new Gate({ targets: { llm: 4 }, share: "local" });
+    await new FakeTarget({ answers: [ok("hi")] }).during(async () => {
+      const init = { method: "POST", body: JSON.stringify({ model: "m", messages: [] }) };
+      const response = await clock.until(gate.fetch("https://models.example.com/v1/chat/completions", init));
+      assert.equal(response.status, 200);
+      assert.equal(gate.snapshot().targets.llm.share, null);
+    });
+    assert.deepEqual(readdirSync(directory), []);
+  } finally {
+    clock.stop();
+    if (before === undefined) delete process.env.XDG_RUNTIME_DIR;
+    else process.env.XDG_RUNTIME_DIR = before;
+    rmSync(directory, { recursive: true });
+  }
 });
 
 const withoutRedis = spawnSync("redis-server", ["--version"]).error && "redis-server is not installed";

@@ -36,8 +36,8 @@ static GATES: AtomicUsize = AtomicUsize::new(0);
 /// In a forked child process, the gate starts again from its configuration, because the child
 /// cannot use the slots and connections of its parent. If the configuration does not say which processes
 /// share caps, the children of the process that has created the gate do. The same happens in each test [`world`],
-/// such as an installed fake target or a virtual clock. After that world, the gate has its earlier
-/// state.
+/// such as an installed fake target or a virtual clock, in which the gate shares nothing with other
+/// processes. After that world, the gate has its earlier state.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Gate {
     config: Config,
@@ -104,8 +104,7 @@ impl Gate {
     /// Opens the gate again for a new world, with the replicas that the program has set.
     fn reopen(&self, py: Python<'_>) -> PyResult<RuntimeBound<OpenGate>> {
         let mut config = self.config.clone();
-        let is_real = replaced_network::transport().is_none() && runtime::virtual_time().is_none();
-        if std::process::id() != self.creator && is_real {
+        if std::process::id() != self.creator {
             config.share_among_forked(&self.children);
         }
         let open = open(py, &config, self.proxies.as_ref())?;
@@ -161,6 +160,7 @@ impl Gate {
 /// no proxies.
 fn open(py: Python<'_>, config: &Config, rules: Option<&ProxyRules>) -> PyResult<RuntimeBound<OpenGate>> {
     let runtime = runtime::handle()?;
+    let config = replaced_network::config_in_world(config);
     // Read before the transport reads them, so that a change in between is noticed.
     let authorities =
         py.import("tidegate._transport.httpx_family")?.getattr("environment_authorities")?.call0()?;
@@ -172,7 +172,7 @@ fn open(py: Python<'_>, config: &Config, rules: Option<&ProxyRules>) -> PyResult
     // Detached, because opening can read files that name replicas.
     let gate = py.detach(|| {
         let _context = runtime.enter();
-        tidegate::Gate::over(config.clone(), transport)
+        tidegate::Gate::over(config, transport)
     });
     let gate = gate.map_err(|e| to_py_err(py, &e))?;
     let client = gate.client();

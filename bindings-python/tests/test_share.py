@@ -6,13 +6,16 @@ import asyncio
 import os
 import sys
 import uuid
+from pathlib import Path
 
+import openai
 import pytest
 
 import tidegate
 from programs import finish, start
-from provider_payloads import CHAT
+from provider_payloads import CHAT, MESSAGES
 from tidegate import snapshot as declared
+from tidegate.testing import FakeTarget, ok, run
 from upstream import Exchange, Upstream, answer
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no Unix domain sockets")
@@ -128,3 +131,21 @@ def test_caps_are_not_shared_by_default() -> None:
 def test_refusing_target_cannot_be_shared() -> None:
     with pytest.raises(tidegate.ConfigError, match="llm.*on_full"):
         tidegate.Gate(targets={"llm": {"cap": 4, "on_full": "refuse"}}, share="local")
+    with FakeTarget().installed(), pytest.raises(tidegate.ConfigError, match="llm.*on_full"):
+        tidegate.Gate(targets={"llm": {"cap": 4, "on_full": "refuse"}}, share="local")
+
+
+def test_gate_in_a_test_shares_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    gate = tidegate.Gate(targets={"llm": 4}, share="local")
+
+    async def chat() -> str | None:
+        sdk = gate.wrap(openai.AsyncOpenAI(base_url="https://models.example.com/v1", api_key="k"))
+        completion = await sdk.chat.completions.create(model="small", messages=MESSAGES)
+        return completion.choices[0].message.content
+
+    with FakeTarget(ok("hi")).installed():
+        assert run(chat()) == "hi"
+        assert gate.snapshot()["targets"]["llm"]["share"] is None
+    assert gate.snapshot()["targets"]["llm"]["share"] is not None
+    assert list(tmp_path.iterdir()) == []

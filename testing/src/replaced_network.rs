@@ -2,14 +2,16 @@
 //!
 //! A test *enters* a world and *leaves* it at its end. Worlds can be nested, and the *current*
 //! world is the innermost. In each world, every gate of a binding starts again from its
-//! configuration ([`Worlds`]), so that tests share no cool-downs, queues or counts. After a world
-//! is left, the gates of the enclosing world are used again. Outside of tests, this costs each call
-//! one comparison of two numbers.
+//! configuration ([`Worlds`]), so that tests share no cool-downs, queues or counts. Such a gate shares
+//! no limits with other processes ([`config_in_world`]). After a world is left, the gates of the
+//! enclosing world are used again. Outside of tests, this costs each call one comparison of two
+//! numbers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
-use tidegate::Transport;
+use tidegate::config::ShareStore;
+use tidegate::{Config, Transport};
 
 /// Number of the world in which the process starts, and which is never left. A world is a scope in
 /// which tests may replace the network.
@@ -55,6 +57,21 @@ pub fn transport() -> Option<Transport> {
 /// also replaces the custom transports of clients.
 pub fn is_faked() -> bool {
     transport().is_some()
+}
+
+/// Returns the configuration with which to open a gate in the current world. In a test world, this is
+/// `config` without a store of shared limits, because the processes that use the store have another
+/// network and another time.
+///
+/// A configuration that a gate rejects because its limits cannot be shared is returned unchanged.
+pub fn config_in_world(config: &Config) -> Config {
+    let mut config = config.clone();
+    let (_, world) = present();
+    let is_rejected = config.share.is_on() && config.unshareable().is_some();
+    if world != PROCESS_WORLD && !is_rejected {
+        config.share.store = ShareStore::Off;
+    }
+    config
 }
 
 /// Enters a new world (a scope in which the network may be replaced) inside the current one, and

@@ -2,7 +2,8 @@
  * Test helpers: a fake target that answers from a script, and virtual time.
  *
  * While a target is installed, every gate of the process sends to the target instead of the
- * network. Queueing, retries, cool-downs and cancellation above it are real.
+ * network. Queueing, retries, cool-downs and cancellation above it are real. While a target or a
+ * clock is installed, gates share no limits with other processes, whatever `share` says.
  *
  * @example
  * ```ts

@@ -3,7 +3,8 @@
 While a target is installed, every gate of the process sends to the target instead of the network.
 The gates still queue, retry, cool down and cancel as they do in production. With virtual time,
 sleeps and timeouts take no real time: the clock jumps ahead when all code waits, and events have
-the same order in each run.
+the same order in each run. With either, gates share no limits with other processes, whatever
+`share` says.
 
 For pytest, there are the fixtures `tidegate_target` (an installed target) and `tidegate_clock`
 (virtual time), and the marker `@pytest.mark.tidegate(virtual_time=True)` for plain tests and for
