@@ -304,6 +304,11 @@ async fn kill_outage_breaks_open_streams() {
         (Some(ConnectionRefused), Some(ConnectionRefused))
     );
     assert_eq!((sim.stats().in_flight, sim.stats().running), (0, 0));
+    let metrics = sim.metrics();
+    for series in ["prompt_tokens_total", "time_to_first_token_seconds_count"] {
+        let restarted = format!("vllm:{series}{{engine=\"0\",model_name=\"sim\"}} 0\n");
+        assert!(metrics.contains(&restarted), "{metrics}");
+    }
     advance(Duration::from_secs(60)).await;
     assert_eq!(status(&sim).await, 200);
 }

@@ -178,6 +178,25 @@ impl Metrics {
         self.rejections.with_label_values(&["0", &self.model, "max_num_queued_reqs"]).inc();
     }
 
+    /// Restarts all counters and histograms, as a new process of the server does.
+    pub(super) fn reset(&self, pool: &EnginePool) {
+        for counter in [
+            &self.preemptions,
+            &self.prompt_tokens,
+            &self.generation_tokens,
+            &self.successes,
+            &self.rejections,
+            &self.prefix_queries,
+            &self.prefix_hits,
+        ] {
+            counter.reset();
+        }
+        for histogram in [&self.ttft, &self.inter_token, &self.queue_time, &self.e2e_latency] {
+            histogram.reset();
+        }
+        self.create_series(pool);
+    }
+
     fn labels<'a>(&'a self, engine: &'a str) -> [&'a str; 2] {
         [engine, &self.model]
     }

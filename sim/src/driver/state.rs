@@ -88,12 +88,14 @@ impl SimState {
         self.last
     }
 
-    /// Drops all sequences of all engines, and closes the channels of the waiting responses. If
-    /// `last` is `Some`, first sends that event to each response; with `None`, sends nothing.
+    /// Drops all sequences of all engines, restarts the metrics, and closes the channels of the
+    /// waiting responses. If `last` is `Some`, first sends that event to each response; with `None`,
+    /// sends nothing.
     fn drop_sequences(&mut self, last: Option<SequenceEvent>) {
         for worker in 0..self.pool.engines().len() {
             self.pool.reset(worker);
         }
+        self.metrics.reset(&self.pool);
         for live in std::mem::take(&mut self.live).into_values() {
             if let Some(last) = last {
                 let _ = live.signals.send(last);

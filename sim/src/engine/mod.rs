@@ -85,7 +85,7 @@ pub struct Totals {
     /// Maximum number of KV blocks in use at the same time.
     pub peak_blocks: u32,
     /// Number of prompt tokens of admitted sequences, each of which was looked up in the prefix
-    /// cache.
+    /// cache. 0 without a prefix cache.
     pub prefix_queries: u64,
     /// Number of prompt tokens of admitted sequences that the prefix cache contained.
     pub prefix_hits: u64,

@@ -75,7 +75,9 @@ impl Engine {
             sequence.schedule(new);
             *budget -= new;
             if !std::mem::replace(&mut sequence.admitted, true) {
-                self.totals.prefix_queries += u64::from(sequence.prompt());
+                if self.config.prefix_cache {
+                    self.totals.prefix_queries += u64::from(sequence.prompt());
+                }
                 self.totals.prefix_hits += u64::from(found);
                 self.pending.push(EngineEvent { at: now, id: sequence.id, kind: EventKind::Admitted });
             }

@@ -202,10 +202,10 @@ pub enum OutageMode {
     Hang,
     /// The engine process is dead, but the HTTP server in front of it is not. Open streams end with
     /// a 500 as an error event, `/health` gets a 503, and other requests get a 500. The engines
-    /// lose their sequences and caches.
+    /// lose their sequences and caches, and the metrics restart.
     Dead,
     /// The server process is killed: connections are refused as in [`OutageMode::Refuse`], and open
-    /// connections break. The engines lose their sequences and caches.
+    /// connections break. The engines lose their sequences and caches, and the metrics restart.
     Kill,
 }
 
