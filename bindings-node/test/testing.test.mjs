@@ -335,6 +335,13 @@ test("the fake target replaces a custom fetch", async () => {
   assert.equal(target.attempts.length, 1);
 });
 
+test("numbers that are not finite are rejected", () => {
+  const after = Number.POSITIVE_INFINITY;
+  for (const script of [{ otherwise: ok("x", { after }) }, { answers: [rateLimited(Number.NaN)] }]) {
+    assert.throws(() => new FakeTarget(script), { name: "RangeError", message: /must be a finite number/ });
+  }
+});
+
 test("unmatched requests fail the test", async () => {
   const target = new FakeTarget({ answers: [ok("once")], otherwise: null });
   target.route({ model: "gpt-*", contains: "rain" }, { otherwise: ok("weather") });

@@ -12,6 +12,7 @@ import { argumentError, ConfigError, errorFrom } from "./errors.js";
 import type { Explanation } from "./explain.js";
 import { customFetchOf, type FetchSettings, fetchThroughGate, fetchWithoutGate, sdkRetriesOf } from "./fetch/index.js";
 import type { Fetch } from "./fetch/platform-types.js";
+import { finiteJson } from "./json.js";
 import { type MapFunction, type MapOptions, type MapResult, mapItems } from "./map.js";
 import { type Failure, MAX_COUNT, type NativeGate, native } from "./native.js";
 import type { WaitOptions } from "./slot-wait.js";
@@ -489,13 +490,10 @@ function proxyVariables(): Record<string, string> {
   return found;
 }
 
-/** Returns settings as JSON. JSON would turn numbers such as `NaN` into null, which removes a limit. */
+/** Returns settings as JSON, or throws a {@link ConfigError} if a number is not finite. */
 function toJson(settings: unknown): string {
-  return JSON.stringify(settings, (key, value: unknown) => {
-    if (typeof value !== "number" || Number.isFinite(value)) return value;
-    const message = `${key}: must be a finite number, got ${value}`;
-    throw new ConfigError({ kind: "config", message, status: 400, retryable: false });
-  });
+  const invalid = (message: string) => new ConfigError({ kind: "config", message, status: 400, retryable: false });
+  return finiteJson(settings, invalid);
 }
 
 function gateOrThrow(gate: NativeGate | Failure): NativeGate {

@@ -4,6 +4,7 @@
  * @module
  */
 import { argumentError } from "../errors.js";
+import { finiteJson } from "../json.js";
 import { type NativeFakeTarget, native } from "../native.js";
 import { type Answer, ok } from "./answers.js";
 import { type Attempt, type Call, describeAttempt, groupByCall } from "./attempts.js";
@@ -82,11 +83,12 @@ export class FakeTarget {
    * Creates the target without installing it.
    *
    * @param script - The answers to requests that no route matches. Default: `ok()`.
-   * @throws `RangeError` if a time is negative or longer than a year.
+   * @throws `RangeError` if a number is not finite, or a time is negative or longer than a year.
    */
   constructor(script: Script = {}) {
     this.#defaultRoute = routeScript(script);
-    this.#native = withArgumentErrors(() => new native.FakeTarget(this.#script()));
+    const text = this.#script();
+    this.#native = withArgumentErrors(() => new native.FakeTarget(text));
   }
 
   /**
@@ -95,11 +97,12 @@ export class FakeTarget {
    *
    * @param script - The answers.
    * @returns The target.
-   * @throws `RangeError` if a time is negative or longer than a year.
+   * @throws `RangeError` if a number is not finite, or a time is negative or longer than a year.
    */
   script(script: Script): this {
     this.#defaultRoute = routeScript(script);
-    withArgumentErrors(() => this.#native.setScript(this.#script()));
+    const text = this.#script();
+    withArgumentErrors(() => this.#native.setScript(text));
     return this;
   }
 
@@ -112,11 +115,12 @@ export class FakeTarget {
    * @param match - Which requests match.
    * @param script - The answers. Default: `ok()`.
    * @returns The target.
-   * @throws `RangeError` if a time is negative or longer than a year.
+   * @throws `RangeError` if a number is not finite, or a time is negative or longer than a year.
    */
   route(match: Match, script: Script = {}): this {
     this.#routes.push({ ...match, ...routeScript(script) });
-    withArgumentErrors(() => this.#native.setScript(this.#script()));
+    const text = this.#script();
+    withArgumentErrors(() => this.#native.setScript(text));
     return this;
   }
 
@@ -224,7 +228,7 @@ export class FakeTarget {
   }
 
   #script(): string {
-    return JSON.stringify({ routes: [...this.#routes, this.#defaultRoute] });
+    return finiteJson({ routes: [...this.#routes, this.#defaultRoute] }, (message) => new RangeError(message));
   }
 }
 
