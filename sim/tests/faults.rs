@@ -13,6 +13,7 @@ use tidegate_sim::faults::{
     Outage, OutageMode, RateLimitWindow, SlowStart, Stall, StreamCut, TokenCounting, TokenRate,
 };
 use tidegate_sim::{AttemptEnd, BodyError, ConnectionRefused, Faults, SimBody, Simulator};
+use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant, advance, sleep};
 
 fn with(faults: Faults) -> Simulator {
@@ -311,6 +312,25 @@ async fn kill_outage_breaks_open_streams() {
     }
     advance(Duration::from_secs(60)).await;
     assert_eq!(status(&sim).await, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn killed_calls_end_in_order_of_arrival() {
+    let sim = with(Faults::default());
+    let (ended, mut order) = mpsc::unbounded_channel();
+    for number in 0..32 {
+        let (sim, ended) = (sim.clone(), ended.clone());
+        tokio::spawn(async move {
+            assert!(sim.respond(chat_request()).await.is_err());
+            ended.send(number).unwrap();
+        });
+    }
+    drop(ended);
+    sleep(Duration::from_millis(100)).await;
+    sim.set_faults(outage(0.0, OutageMode::Kill)).unwrap();
+    for number in 0..32 {
+        assert_eq!(order.recv().await, Some(number));
+    }
 }
 
 #[tokio::test(start_paused = true)]

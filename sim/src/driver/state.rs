@@ -1,6 +1,6 @@
 //! The simulator's state behind one lock: engines, sequences, faults and statistics.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -27,7 +27,9 @@ pub(super) struct SimState {
     pub(super) faults: FaultInjector,
     pub(super) stats: StatsRecorder,
     pub(super) metrics: Metrics,
-    live: HashMap<SequenceId, LiveSequence>,
+    /// The sequences whose responses wait, in order of arrival, so that an outage ends them in that
+    /// order.
+    live: BTreeMap<SequenceId, LiveSequence>,
     next_id: u64,
     /// Latest simulated time that [`SimState::advance`] has reached. Time never goes back, even if
     /// a timer fires early by a rounding error.
@@ -67,7 +69,7 @@ impl SimState {
         stats: StatsRecorder,
         metrics: Metrics,
     ) -> Self {
-        let (live, events) = (HashMap::new(), Vec::new());
+        let (live, events) = (BTreeMap::new(), Vec::new());
         Self { pool, faults, stats, metrics, live, next_id: 0, last: Duration::ZERO, events }
     }
 
