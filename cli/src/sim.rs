@@ -17,8 +17,8 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
 const AFTER_HELP: &str = "\
 Serves chat completions, completions, Responses, Anthropic's messages and Gemini's generateContent, streamed or
-not, and /v1/models, /health and /metrics. GET /sim/stats returns statistics, and POST /sim/faults replaces the
-injected faults.
+not, and /v1/models, /tokenize (the number of tokens only), /health and /metrics. GET /sim/stats returns
+statistics, and POST /sim/faults replaces the injected faults.
 
 Forced tool calls (tool_choice) and structured outputs (a JSON schema as output format) are answered with JSON that
 is valid against the schema. Each property is present, and values are constants, such as \"text\" and 1. A schema

@@ -256,6 +256,23 @@ async fn serves_models_and_health_and_404() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn tokenize_counts_the_prompt_as_a_call_does() {
+    let sim = simulator(|_| ());
+    let messages = json!([{"role": "user", "content": "x".repeat(40)}]);
+    for (body, count) in [
+        (json!({"model": "sim", "messages": messages}), 10),
+        (json!({"model": "sim", "prompt": [1, 2, 3]}), 3),
+    ] {
+        let answer = value(sim.respond(post("/tokenize", &body)).await.unwrap()).await;
+        assert_eq!(answer, json!({"count": count, "max_model_len": 8192, "tokens": []}));
+    }
+    for (body, status) in [(json!({"model": "gone", "prompt": "x"}), 404), (json!({"model": "sim"}), 400)] {
+        assert_eq!(sim.respond(post("/tokenize", &body)).await.unwrap().status(), status);
+    }
+    assert_eq!(sim.respond(get("/tokenize")).await.unwrap().status(), 405);
+}
+
+#[tokio::test(start_paused = true)]
 async fn adapters_are_models_with_a_parent() {
     let sim = simulator(|c| c.adapters = vec![Adapter { name: "sql".into(), parent: None }]);
     let models = value(sim.respond(get("/v1/models")).await.unwrap()).await;

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::answer_content::Answer;
 use super::{ApiError, Finish, Protocol, gemini, prompt};
-use crate::config::Adapter;
+use crate::config::{Adapter, SimConfig};
 
 /// A valid request to generate an answer.
 #[derive(Debug, Clone, PartialEq)]
@@ -44,6 +44,40 @@ pub(crate) struct ServerLimits<'a> {
     pub(crate) tool_calls: bool,
 }
 
+impl<'a> ServerLimits<'a> {
+    pub(crate) fn from_config(config: &'a SimConfig) -> Self {
+        Self {
+            models: &config.models,
+            adapters: &config.adapters,
+            block_size: config.engine.prefix_cache.then_some(config.engine.block_size),
+            max_model_len: config.engine.max_model_len,
+            default_output_tokens: config.default_output_tokens,
+            tool_calls: config.tool_calls,
+        }
+    }
+}
+
+/// Returns the number of prompt tokens of a request to `/tokenize`, which has the prompt of a chat
+/// or of a completion. The body key `sim_prompt_tokens` or the header `x-sim-prompt-tokens`
+/// overrides the number.
+///
+/// # Errors
+///
+/// Returns the error answer for a request without a prompt, or for an unknown model.
+pub(crate) fn count_prompt(
+    headers: &HeaderMap,
+    body: &[u8],
+    limits: ServerLimits<'_>,
+) -> Result<u64, ApiError> {
+    let body = object(body)?;
+    let model = read_model(&body, limits)?;
+    if !["messages", "prompt"].iter().any(|key| body.contains_key(*key)) {
+        return Err(ApiError::bad_request("messages or prompt is missing"));
+    }
+    let overridden = overridden(headers, "x-sim-prompt-tokens", &body, "sim_prompt_tokens")?;
+    Ok(overridden.unwrap_or_else(|| prompt::read(&model, &body, None).tokens).max(1))
+}
+
 /// Parses and validates a request.
 ///
 /// The body keys `sim_prompt_tokens` and `sim_output_tokens`, or the headers `x-sim-prompt-tokens`
@@ -62,12 +96,7 @@ pub(crate) fn read(
     body: &[u8],
     limits: ServerLimits<'_>,
 ) -> Result<GenerationRequest, ApiError> {
-    let value: Value = serde_json::from_slice(body).map_err(|e| {
-        ApiError::bad_request(format!("[{{'type': 'json_invalid', 'msg': 'JSON decode error: {e}'}}]"))
-    })?;
-    let Value::Object(body) = value else {
-        return Err(ApiError::bad_request("the body must be a JSON object"));
-    };
+    let body = object(body)?;
     let model_path = gemini::ModelPath::from_path(uri.path());
     let model = match &model_path {
         Some(model_path) => check_served(model_path.model.to_owned(), limits)?,
@@ -136,6 +165,17 @@ pub(crate) fn read(
 
 fn saturating_u32(tokens: u64) -> u32 {
     u32::try_from(tokens).unwrap_or(u32::MAX)
+}
+
+/// Parses a body as a JSON object.
+fn object(body: &[u8]) -> Result<Map<String, Value>, ApiError> {
+    let value: Value = serde_json::from_slice(body).map_err(|e| {
+        ApiError::bad_request(format!("[{{'type': 'json_invalid', 'msg': 'JSON decode error: {e}'}}]"))
+    })?;
+    match value {
+        Value::Object(body) => Ok(body),
+        _ => Err(ApiError::bad_request("the body must be a JSON object")),
+    }
 }
 
 fn read_model(body: &Map<String, Value>, limits: ServerLimits<'_>) -> Result<String, ApiError> {

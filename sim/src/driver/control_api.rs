@@ -1,21 +1,23 @@
-//! Answers requests that generate nothing: the model list, health, metrics, and the control API
-//! under `/sim/`.
+//! Answers requests that generate nothing: the model list, token counts, health, metrics, and the
+//! control API under `/sim/`.
 
 use std::sync::Arc;
 
-use http::{Method, Response};
+use http::{HeaderMap, Method, Response};
 use serde_json::{Value, json};
 
 use super::body::SimBody;
 use super::respond::{EPOCH, error, json as json_response, with_type};
 use super::{ConnectionRefused, Shared, Simulator};
 use crate::api::ApiError;
+use crate::api::request::{ServerLimits, count_prompt};
 use crate::faults::{Faults, OutageMode};
 
 pub(super) async fn control(
     shared: &Arc<Shared>,
     method: &Method,
     path: &str,
+    headers: &HeaderMap,
     body: &[u8],
 ) -> Result<Response<SimBody>, ConnectionRefused> {
     let simulator = Simulator { shared: Arc::clone(shared) };
@@ -36,11 +38,12 @@ pub(super) async fn control(
     }
     Ok(match (method, path) {
         (&Method::GET, "/v1/models") => json_response(200, &models(shared)),
+        (&Method::POST, "/tokenize") => token_count(shared, headers, body),
         (&Method::GET, "/health" | "/ping") => with_type(200, "text/plain", ""),
         (&Method::GET, "/metrics") => {
             with_type(200, "text/plain; version=0.0.4; charset=utf-8", simulator.metrics())
         }
-        (_, "/v1/models" | "/health" | "/metrics") => {
+        (_, "/v1/models" | "/tokenize" | "/health" | "/metrics") => {
             error(None, &ApiError::new(405, "Method Not Allowed", "Method Not Allowed"))
         }
         _ => error(None, &ApiError::new(404, "Not Found", "Not Found")),
@@ -70,6 +73,17 @@ fn as_json<T: serde::Serialize>(value: &T) -> Response<SimBody> {
     match serde_json::to_vec(value) {
         Ok(body) => with_type(200, "application/json", body),
         Err(e) => error(None, &ApiError::new(500, "InternalServerError", e.to_string())),
+    }
+}
+
+/// Answers a request to `/tokenize`. Unlike vLLM's answer, this one has the number of tokens only.
+fn token_count(shared: &Shared, headers: &HeaderMap, body: &[u8]) -> Response<SimBody> {
+    let limits = ServerLimits::from_config(&shared.config);
+    match count_prompt(headers, body, limits) {
+        Ok(count) => {
+            json_response(200, &json!({"count": count, "max_model_len": limits.max_model_len, "tokens": []}))
+        }
+        Err(api) => error(None, &api),
     }
 }
 

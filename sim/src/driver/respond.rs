@@ -31,7 +31,7 @@ pub(super) async fn respond(
             generate(shared, protocol, &parts.uri, &parts.headers, &body).await
         }
         (Some(_), _) => Ok(error(None, &ApiError::new(405, "Method Not Allowed", "Method Not Allowed"))),
-        (None, method) => control_api::control(shared, method, parts.uri.path(), &body).await,
+        (None, method) => control_api::control(shared, method, parts.uri.path(), &parts.headers, &body).await,
     }
 }
 
@@ -167,15 +167,7 @@ fn admit(
     body: &[u8],
     attempt: &AttemptGuard,
 ) -> Result<AcceptedCall, Response<SimBody>> {
-    let config = &shared.config;
-    let limits = ServerLimits {
-        models: &config.models,
-        adapters: &config.adapters,
-        block_size: config.engine.prefix_cache.then_some(config.engine.block_size),
-        max_model_len: config.engine.max_model_len,
-        default_output_tokens: config.default_output_tokens,
-        tool_calls: config.tool_calls,
-    };
+    let limits = ServerLimits::from_config(&shared.config);
     // Parsed outside of the lock, because the body may be large.
     let request = read(protocol, uri, headers, body, limits).map_err(|api| error(Some(protocol), &api))?;
     let now = shared.clock.now();
