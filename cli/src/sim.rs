@@ -78,6 +78,8 @@ fn build_config(args: &Args) -> Result<SimConfig, Failure> {
         config.workers = workers;
     }
     config.tool_calls |= args.tool_calls;
+    // Clients recognize the server as vLLM.
+    config.system_fingerprint.get_or_insert_with(|| "vllm-sim".to_owned());
     if !args.models.is_empty() {
         config.models.clone_from(&args.models);
     }

@@ -38,8 +38,13 @@ impl Drop for Sim {
 }
 
 fn get(address: &str, path: &str) -> String {
+    request(address, "GET", path, "")
+}
+
+fn request(address: &str, method: &str, path: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nhost: sim\r\nconnection: close\r\n\r\n").unwrap();
+    let head = format!("{method} {path} HTTP/1.1\r\nhost: sim\r\nconnection: close");
+    write!(stream, "{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     answer
@@ -77,6 +82,9 @@ fn sim_prints_its_address_and_serves_the_api() {
     assert!(get(address, "/health").starts_with("HTTP/1.1 200"));
     let models = get(address, "/v1/models");
     assert!(models.contains(r#""id":"small""#) && models.contains(r#""id":"large""#));
+    let call = r#"{"model": "small", "max_tokens": 1, "messages": [{"role": "user", "content": "hi"}]}"#;
+    let answer = request(address, "POST", "/v1/chat/completions", call);
+    assert!(answer.contains(r#""system_fingerprint":"vllm-sim""#), "{answer}");
 }
 
 #[test]

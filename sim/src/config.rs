@@ -30,6 +30,10 @@ pub struct SimConfig {
     /// tool is called once, one per answer, before an answer in text. Default `false`: only forced
     /// tools are called, so that an agent ends after one answer.
     pub tool_calls: bool,
+    /// Value of `system_fingerprint` in answers of chat completions and completions, by which
+    /// clients recognize vLLM if it begins with `vllm-`. `None`, the default: no such field, except
+    /// that `tidegate sim` sends `vllm-sim`.
+    pub system_fingerprint: Option<String>,
     /// Simulated seconds per second of tokio's clock, from 0.001 to 100,000. Tokio's clock is real
     /// time unless the runtime paused it. Default 1.
     pub time_scale: f64,
@@ -72,6 +76,7 @@ impl SimConfig {
             adapters: Vec::new(),
             default_output_tokens: 128,
             tool_calls: false,
+            system_fingerprint: None,
             time_scale: 1.0,
             attempt_log: 100_000,
             faults: Faults::default(),

@@ -177,6 +177,28 @@ async fn answers_without_streaming() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn fingerprint_identifies_the_server_as_vllm() {
+    for fingerprint in [None, Some("vllm-sim")] {
+        let sim = simulator(|c| c.system_fingerprint = fingerprint.map(str::to_owned));
+        let ask = async |path: &str, stream: bool| {
+            let body = json!({
+                "model": "sim", "stream": stream, "stream_options": {"include_usage": true}, "max_tokens": 1,
+                "messages": [{"role": "user", "content": "hi"}], "prompt": "hi",
+            });
+            text(sim.respond(post(path, &body)).await.unwrap()).await
+        };
+        for path in ["/v1/chat/completions", "/v1/completions"] {
+            for stream in [false, true] {
+                let has_mark = ask(path, stream).await.contains(r#""system_fingerprint":"vllm-sim""#);
+                assert_eq!(has_mark, fingerprint.is_some(), "{path}");
+            }
+        }
+        let first = events(&ask("/v1/chat/completions", true).await).remove(0);
+        assert_eq!(first.get("prompt_token_ids").is_some(), fingerprint.is_some());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn headers_override_token_counts() {
     let sim = simulator(|c| c.default_output_tokens = 3);
     let (start, mut request) = (Instant::now(), chat(200));

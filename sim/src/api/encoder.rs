@@ -15,13 +15,21 @@ pub(crate) struct Encoder {
     pub(super) id: String,
     /// Creation time in the answer, on the simulated calendar, in seconds since 1970.
     pub(super) created: u64,
+    /// Fingerprint of the server in answers of chat completions and completions. `None` if they have
+    /// none.
+    pub(super) fingerprint: Option<String>,
     /// Number of events encoded so far. The Responses protocol numbers its events.
     pub(super) sent: u64,
 }
 
 impl Encoder {
-    pub(crate) fn new(request: GenerationRequest, number: u64, created: u64) -> Self {
-        Self { request, id: format!("{number:024x}"), created, sent: 0 }
+    pub(crate) fn new(
+        request: GenerationRequest,
+        number: u64,
+        created: u64,
+        fingerprint: Option<String>,
+    ) -> Self {
+        Self { request, id: format!("{number:024x}"), created, fingerprint, sent: 0 }
     }
 
     pub(crate) fn protocol(&self) -> Protocol {

@@ -24,6 +24,15 @@ pub(super) fn usage(e: &Encoder, tokens: u32) -> Value {
     json!({"prompt_tokens": prompt, "total_tokens": u64::from(prompt) + u64::from(tokens), "completion_tokens": tokens})
 }
 
+/// Adds the fingerprint of the server, if it has one, to a whole answer or to the chunk of a stream
+/// that has the usage.
+pub(super) fn with_fingerprint(e: &Encoder, mut answer: Value) -> Value {
+    if let (Some(fingerprint), Value::Object(fields)) = (&e.fingerprint, &mut answer) {
+        fields.insert("system_fingerprint".to_owned(), json!(fingerprint));
+    }
+    answer
+}
+
 pub(super) fn token(e: &Encoder, index: u32, out: &mut String) {
     let text = e.request.answer.token_text(index);
     let (first, delta) = match &e.request.answer {
@@ -34,7 +43,14 @@ pub(super) fn token(e: &Encoder, index: u32, out: &mut String) {
         _ => (json!({"role": "assistant", "content": ""}), json!({"content": text})),
     };
     if index == 0 {
-        sse::data(out, &chunk(e, choice(first, None)));
+        let mut opening = chunk(e, choice(first, None));
+        if e.fingerprint.is_some()
+            && let Value::Object(fields) = &mut opening
+        {
+            // vLLM's first chunk has this key, even if the request does not ask for the ids.
+            fields.insert("prompt_token_ids".to_owned(), Value::Null);
+        }
+        sse::data(out, &opening);
     }
     sse::data(out, &chunk(e, choice(delta, None)));
 }
@@ -63,7 +79,7 @@ pub(super) fn close(e: &Encoder, tokens: u32, out: &mut String) {
         if let Value::Object(fields) = &mut last {
             fields.insert("usage".to_owned(), usage(e, tokens));
         }
-        sse::data(out, &last);
+        sse::data(out, &with_fingerprint(e, last));
     }
     out.push_str(sse::DONE);
 }
@@ -74,7 +90,7 @@ pub(super) fn full(e: &Encoder, tokens: u32) -> Value {
         Answer::ToolCall { name, .. } => (Value::Null, json!([tool_call(e, name, &text, false)])),
         _ => (json!(text), json!([])),
     };
-    json!({
+    let answer = json!({
         "id": format!("chatcmpl-{}", e.id),
         "object": "chat.completion",
         "created": e.created,
@@ -86,5 +102,6 @@ pub(super) fn full(e: &Encoder, tokens: u32) -> Value {
             "finish_reason": finish_reason(e),
         }],
         "usage": usage(e, tokens),
-    })
+    });
+    with_fingerprint(e, answer)
 }

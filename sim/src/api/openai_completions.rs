@@ -23,7 +23,7 @@ fn with_usage(e: &Encoder, choices: Value, tokens: u32) -> Value {
     if let Value::Object(fields) = &mut value {
         fields.insert("usage".to_owned(), openai_chat::usage(e, tokens));
     }
-    value
+    openai_chat::with_fingerprint(e, value)
 }
 
 /// Appends the stream chunk of the token at `index`. The chunk of the last token also has the

@@ -87,7 +87,8 @@ async fn generate(
         }
     };
     let created = EPOCH + shared.clock.now().as_secs();
-    let encoder = Encoder::new(request, call.attempt.number(), created);
+    let fingerprint = shared.config.system_fingerprint.clone();
+    let encoder = Encoder::new(request, call.attempt.number(), created, fingerprint);
     let mut response = if stream {
         call.attempt.set_status(200);
         stream_response(encoder.content_type(), SimBody::stream(call, encoder, plan, shared.clock))
