@@ -36,7 +36,7 @@ mod server;
 pub use self::config::{Adapter, SimConfig};
 pub use self::config_error::ConfigError;
 pub use self::driver::{
-    AttemptEnd, BodyError, ConnectionRefused, LoggedAttempt, SimBody, Simulator, Stats, TenantStats,
+    AttemptEnd, BodyError, ConnectionError, LoggedAttempt, SimBody, Simulator, Stats, TenantStats,
 };
 pub use self::faults::Faults;
 pub use self::server::{serve, serve_until};

@@ -17,7 +17,7 @@ use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::driver::{ConnectionRefused, SimBody, Simulator};
+use crate::driver::{ConnectionError, SimBody, Simulator};
 
 /// Maximum length of a request body, in bytes. A longer body gets a 413.
 const MAX_BODY_BYTES: usize = 64 << 20;
@@ -93,7 +93,7 @@ fn is_connection_error(e: &io::Error) -> bool {
 async fn handle(
     simulator: Simulator,
     request: Request<Incoming>,
-) -> Result<Response<SimBody>, ConnectionRefused> {
+) -> Result<Response<SimBody>, ConnectionError> {
     let (parts, body) = request.into_parts();
     match read(body).await {
         Ok(bytes) => simulator.respond(Request::from_parts(parts, bytes)).await,

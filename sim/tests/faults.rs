@@ -12,7 +12,7 @@ use support::{chat, events, get, post, simulator, text, value};
 use tidegate_sim::faults::{
     Outage, OutageMode, RateLimitWindow, SlowStart, Stall, StreamCut, TokenCounting, TokenRate,
 };
-use tidegate_sim::{AttemptEnd, BodyError, ConnectionRefused, Faults, SimBody, Simulator};
+use tidegate_sim::{AttemptEnd, BodyError, ConnectionError, Faults, SimBody, Simulator};
 use tokio::sync::mpsc;
 use tokio::time::{Duration, Instant, advance, sleep};
 
@@ -221,8 +221,8 @@ async fn token_rate_charges_generated_tokens_at_the_end() {
 async fn outages_reject_or_refuse_calls() {
     let outage = |mode| vec![Outage { from_s: 0.0, until_s: 60.0, mode }];
     let sim = with(Faults { outages: outage(OutageMode::Refuse), ..Faults::default() });
-    assert_eq!(sim.respond(chat(1)).await.err(), Some(ConnectionRefused));
-    assert_eq!(sim.respond(get("/health")).await.err(), Some(ConnectionRefused));
+    assert_eq!(sim.respond(chat(1)).await.err(), Some(ConnectionError::Refused));
+    assert_eq!(sim.respond(get("/health")).await.err(), Some(ConnectionError::Refused));
     assert_eq!(sim.respond(get("/sim/stats")).await.unwrap().status(), 200);
     assert_eq!(sim.stats().tenants["t"].outcomes[&AttemptEnd::Refused], 1);
     advance(Duration::from_secs(60)).await;
@@ -302,7 +302,7 @@ async fn kill_outage_breaks_open_streams() {
     assert!(open.is_err(), "the stream breaks off");
     assert_eq!(
         (whole.err(), sim.respond(get("/health")).await.err()),
-        (Some(ConnectionRefused), Some(ConnectionRefused))
+        (Some(ConnectionError::Broken), Some(ConnectionError::Refused))
     );
     assert_eq!((sim.stats().in_flight, sim.stats().running), (0, 0));
     let metrics = sim.metrics();

@@ -6,7 +6,7 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use tidegate::{Error, ErrorKind, RequestBody, ResponseBody, Transport};
 use tidegate_sim::engine::{EngineConfig, StepCost};
-use tidegate_sim::{Faults, SimConfig, Simulator};
+use tidegate_sim::{ConnectionError, Faults, SimConfig, Simulator};
 
 /// Returns a transport that passes each request to the simulator. The transport delays the request
 /// by half of `round_trip`, and the head of the response (or the error) by the other half.
@@ -34,15 +34,22 @@ async fn delay(time: Duration) {
 ///
 /// # Errors
 ///
-/// Returns [`ErrorKind::Connect`] if the simulator refuses the connection. Reading the response
-/// body can fail with [`ErrorKind::Transport`].
+/// Returns [`ErrorKind::Connect`] if the simulator refuses the connection, and
+/// [`ErrorKind::Transport`] if the simulator breaks it. Reading the response body can also fail with
+/// [`ErrorKind::Transport`].
 pub async fn respond(
     simulator: &Simulator,
     request: Request<RequestBody>,
 ) -> Result<Response<ResponseBody>, Error> {
     let request = request.map(|body| body.bytes().cloned().unwrap_or_default());
     let response = simulator.respond(request).await;
-    let response = response.map_err(|refused| Error::new(ErrorKind::Connect, refused.to_string()))?;
+    let response = response.map_err(|error| {
+        let kind = match error {
+            ConnectionError::Refused => ErrorKind::Connect,
+            ConnectionError::Broken => ErrorKind::Transport,
+        };
+        Error::new(kind, error.to_string())
+    })?;
     Ok(response.map(|body| {
         ResponseBody::new(body.map_err(|broken| Error::new(ErrorKind::Transport, broken.to_string())))
     }))
@@ -69,5 +76,26 @@ pub fn constant_steps(step_ms: f64, faults: Faults) -> SimConfig {
         },
         faults,
         ..SimConfig::calibrated()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_sim::faults::{Outage, OutageMode};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_refused_connection_means_that_nothing_was_sent() {
+        let outage = Outage { from_s: 0.05, until_s: 60.0, mode: OutageMode::Kill };
+        let faults = Faults { outages: vec![outage], ..Faults::default() };
+        let simulator = Simulator::new(constant_steps(100.0, faults)).unwrap();
+        let call = async || {
+            let body = r#"{"model": "sim", "max_tokens": 2, "messages": [{"role": "user", "content": ""}]}"#;
+            let request = Request::post("/v1/chat/completions").body(body.into()).unwrap();
+            respond(&simulator, request).await.unwrap_err().kind()
+        };
+        assert_eq!(call().await, ErrorKind::Transport);
+        assert_eq!(call().await, ErrorKind::Connect);
     }
 }

@@ -111,10 +111,8 @@ impl FakeTarget {
         tokio::time::sleep(response.after).await;
         let Some(head) = response.head else {
             in_flight.answered();
-            return Err(Error::new(
-                ErrorKind::Connect,
-                "cannot connect: the fake target refuses the connection",
-            ));
+            let text = "cannot connect: the fake target refuses the connection";
+            return Err(Error::new(ErrorKind::Connect, text).with_connect_refused());
         };
         let body = ScriptedBody::new(response.steps, head.length, in_flight);
         let mut response = Response::new(ResponseBody::new(body));

@@ -138,6 +138,14 @@ async fn dropped_response_is_recorded_as_cancelled_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn refused_connection_is_reported_as_such() {
+    let target = target(json!({"routes": [{"answers": [{"refuse": {}}]}]}));
+    let request = request("/v1/chat/completions", json!({"model": "small"}));
+    let error = tower::ServiceExt::oneshot(target.transport(), request).await.expect_err("refused");
+    assert!(error.is_connect_refused());
+}
+
+#[tokio::test(start_paused = true)]
 async fn capacity_is_free_once_the_answer_has_ended() {
     let target = target(json!({"routes": [{"otherwise": {"reply": {}}, "capacity": 1}]}));
     let transport = target.transport();

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::body::SimBody;
 use super::respond::{EPOCH, error, json as json_response, with_type};
-use super::{ConnectionRefused, Shared, Simulator};
+use super::{ConnectionError, Shared, Simulator};
 use crate::api::ApiError;
 use crate::api::request::{ServerLimits, count_prompt};
 use crate::faults::{Faults, OutageMode};
@@ -19,7 +19,7 @@ pub(super) async fn control(
     path: &str,
     headers: &HeaderMap,
     body: &[u8],
-) -> Result<Response<SimBody>, ConnectionRefused> {
+) -> Result<Response<SimBody>, ConnectionError> {
     let simulator = Simulator { shared: Arc::clone(shared) };
     // The control API stays reachable during an outage, because a test uses it to end the outage.
     if let Some(command) = path.strip_prefix("/sim/") {
@@ -27,7 +27,7 @@ pub(super) async fn control(
     }
     let outage = shared.state.lock().faults.outage(shared.clock.now());
     match outage {
-        Some(OutageMode::Refuse | OutageMode::Kill) => return Err(ConnectionRefused),
+        Some(OutageMode::Refuse | OutageMode::Kill) => return Err(ConnectionError::Refused),
         Some(OutageMode::Unavailable) => return Ok(error(None, &ApiError::unavailable())),
         Some(OutageMode::Hang) => return std::future::pending().await,
         Some(OutageMode::Dead) if matches!(path, "/health" | "/ping") => {

@@ -41,12 +41,18 @@ pub struct Simulator {
     shared: Arc<Shared>,
 }
 
-/// The simulator refuses or breaks the connection, because an outage with
+/// The connection of a request ends without an answer, because an outage with
 /// [`OutageMode::Refuse`](crate::faults::OutageMode::Refuse) or
 /// [`OutageMode::Kill`](crate::faults::OutageMode::Kill) is in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("connection refused by the simulator")]
-pub struct ConnectionRefused;
+pub enum ConnectionError {
+    /// The connection is refused, so that the request is not sent.
+    #[error("connection refused by the simulator")]
+    Refused,
+    /// The connection breaks while the request waits for its answer.
+    #[error("connection reset by the simulator")]
+    Broken,
+}
 
 pub(super) struct Shared {
     config: SimConfig,
@@ -91,14 +97,15 @@ impl Simulator {
     ///
     /// # Errors
     ///
-    /// Returns [`ConnectionRefused`] if an outage refuses or kills connections when the request
-    /// arrives, or while it waits for its answer.
+    /// Returns [`ConnectionError::Refused`] if an outage refuses or kills connections when the
+    /// request arrives, and [`ConnectionError::Broken`] if an outage kills the server while the
+    /// request waits for its answer.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future, or later the body, aborts the sequence at once, whether it waits or
     /// runs. The attempt counts as [`AttemptEnd::Aborted`].
-    pub async fn respond(&self, request: Request<Bytes>) -> Result<Response<SimBody>, ConnectionRefused> {
+    pub async fn respond(&self, request: Request<Bytes>) -> Result<Response<SimBody>, ConnectionError> {
         respond::respond(&self.shared, request).await
     }
 

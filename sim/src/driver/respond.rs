@@ -12,7 +12,7 @@ use super::body::SimBody;
 use super::call_guards::{AttemptGuard, CallGuard};
 use super::state::{SequenceEvent, Submission};
 use super::stats::{self, AttemptEnd};
-use super::{ConnectionRefused, Shared, control_api, fault_responses};
+use super::{ConnectionError, Shared, control_api, fault_responses};
 use crate::api::request::{ServerLimits, read};
 use crate::api::{ApiError, Encoder, GenerationRequest, Protocol, error_stream};
 use crate::faults::{Rejection, StreamPlan};
@@ -24,7 +24,7 @@ pub(super) const EPOCH: u64 = 1_750_000_000;
 pub(super) async fn respond(
     shared: &Arc<Shared>,
     request: Request<Bytes>,
-) -> Result<Response<SimBody>, ConnectionRefused> {
+) -> Result<Response<SimBody>, ConnectionError> {
     let (parts, body) = request.into_parts();
     match (Protocol::from_uri(&parts.uri), &parts.method) {
         (Some(protocol), &Method::POST) => {
@@ -41,14 +41,14 @@ async fn generate(
     uri: &Uri,
     headers: &HeaderMap,
     body: &[u8],
-) -> Result<Response<SimBody>, ConnectionRefused> {
+) -> Result<Response<SimBody>, ConnectionError> {
     shared.ensure_engine_task();
     let (mut attempt, arrived) = begin_attempt(shared, uri.path(), headers);
     let admitted = match arrived {
         Ok(()) => admit(shared, protocol, uri, headers, body, &attempt),
         Err(Rejection::Connection) => {
             attempt.end(AttemptEnd::Refused);
-            return Err(ConnectionRefused);
+            return Err(ConnectionError::Refused);
         }
         // Hangs until the caller disconnects.
         Err(Rejection::Silence) => std::future::pending().await,
@@ -104,10 +104,7 @@ async fn generate(
 /// # Errors
 ///
 /// Returns an error if an outage kills the server before the last token.
-async fn full_response(
-    mut call: CallGuard,
-    encoder: &Encoder,
-) -> Result<Response<SimBody>, ConnectionRefused> {
+async fn full_response(mut call: CallGuard, encoder: &Encoder) -> Result<Response<SimBody>, ConnectionError> {
     loop {
         match call.signal().await {
             Some(SequenceEvent::Token(_)) => call.attempt.token_sent(),
@@ -123,7 +120,7 @@ async fn full_response(
             }
             None => {
                 call.attempt.end(AttemptEnd::Refused);
-                return Err(ConnectionRefused);
+                return Err(ConnectionError::Broken);
             }
         }
     }

@@ -191,7 +191,7 @@ pub struct Outage {
 #[serde(rename_all = "snake_case")]
 pub enum OutageMode {
     /// Connections are refused: over HTTP, they are closed without a response. Calls in process
-    /// return [`crate::ConnectionRefused`]. Open streams continue.
+    /// return [`crate::ConnectionError::Refused`]. Open streams continue.
     #[default]
     Refuse,
     /// Every request gets a 503 at once. Open streams continue.

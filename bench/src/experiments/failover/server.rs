@@ -13,7 +13,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tidegate_sim::faults::{Outage, OutageMode};
-use tidegate_sim::{ConnectionRefused, Faults, SimBody, Simulator};
+use tidegate_sim::{ConnectionError, Faults, SimBody, Simulator};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -111,7 +111,7 @@ async fn exchange(stream: TcpStream, simulator: Simulator) {
 async fn answer(
     simulator: Simulator,
     request: Request<Incoming>,
-) -> Result<Response<SimBody>, ConnectionRefused> {
+) -> Result<Response<SimBody>, ConnectionError> {
     let (parts, body) = request.into_parts();
     let body = body.collect().await.map_or_else(|_| Bytes::new(), |body| body.to_bytes());
     simulator.respond(Request::from_parts(parts, body)).await
