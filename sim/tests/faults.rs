@@ -175,6 +175,50 @@ async fn token_rate_charges_the_maximum_on_arrival() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn rate_headers_are_those_of_the_provider() {
+    let openai = [
+        "x-ratelimit-limit-requests",
+        "x-ratelimit-limit-tokens",
+        "x-ratelimit-remaining-requests",
+        "x-ratelimit-remaining-tokens",
+        "x-ratelimit-reset-requests",
+        "x-ratelimit-reset-tokens",
+    ];
+    let anthropic = [
+        "anthropic-ratelimit-requests-limit",
+        "anthropic-ratelimit-requests-remaining",
+        "anthropic-ratelimit-requests-reset",
+        "anthropic-ratelimit-tokens-limit",
+        "anthropic-ratelimit-tokens-remaining",
+        "anthropic-ratelimit-tokens-reset",
+    ];
+    let rate =
+        TokenRate { tokens_per_minute: Some(600.0), requests_per_minute: Some(60.0), ..TokenRate::default() };
+    let messages = json!([{"role": "user", "content": "hi"}]);
+    let body = json!({"model": "sim", "stream": true, "max_tokens": 599, "messages": messages});
+    let accepted: &[&str] = &[];
+    for (path, rates, rejected) in [
+        ("/v1/chat/completions", openai, &["retry-after", "retry-after-ms"][..]),
+        ("/v1/messages", anthropic, &["retry-after"][..]),
+    ] {
+        let sim = with(Faults { token_rate: Some(rate), ..Faults::default() });
+        for delays in [accepted, rejected] {
+            let response = sim.respond(post(path, &body)).await.unwrap();
+            let mut names: Vec<_> = response.headers().keys().map(|name| name.as_str()).collect();
+            names.retain(|name| name.contains("ratelimit") || name.starts_with("retry-after"));
+            names.sort_unstable();
+            let mut expected = [&rates[..], delays].concat();
+            expected.sort_unstable();
+            assert_eq!(names, expected);
+            if path == "/v1/messages" {
+                let reset = response.headers()["anthropic-ratelimit-tokens-reset"].to_str().unwrap();
+                assert!(reset.len() == 20 && reset.ends_with('Z'), "{reset}");
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn gemini_gets_the_retry_delay_in_the_body() {
     let body = json!({"contents": [{"parts": [{"text": "x"}]}], "generationConfig": {"maxOutputTokens": 3}});
     let call = || post("/v1beta/models/sim:streamGenerateContent?alt=sse", &body);

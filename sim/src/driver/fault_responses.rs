@@ -8,6 +8,7 @@ use http::{HeaderMap, Response};
 use super::Shared;
 use super::body::SimBody;
 use super::respond::error;
+use super::rfc3339;
 use crate::api::{ApiError, Protocol};
 use crate::faults::{RateHeaders, Rejection, RetryAfter};
 
@@ -47,7 +48,7 @@ fn describe(shared: &Shared, protocol: Protocol, rejection: Rejection, extra: &m
                 ApiError::new(429, resource, message).code("rate_limit_exceeded")
             });
             let Some(wait) = wait else { return api };
-            if protocol != Protocol::Gemini {
+            if !matches!(protocol, Protocol::Messages | Protocol::Gemini) {
                 let ms = shared.clock.client(wait).as_nanos().div_ceil(1_000_000).to_string();
                 if let Ok(value) = HeaderValue::try_from(ms) {
                     extra.insert(HeaderName::from_static("retry-after-ms"), value);
@@ -90,23 +91,28 @@ fn ceil_seconds(span: Duration) -> u64 {
     span.as_secs() + u64::from(span.subsec_nanos() > 0)
 }
 
-/// Returns OpenAI's `x-ratelimit-*` headers, with durations on the client's clock. Returns none for
-/// Gemini, because Google sends no such headers.
+/// Returns the rate-limit headers of the protocol's provider, with times on the client's clock:
+/// `anthropic-ratelimit-*` for Messages, none for Gemini, because Google sends none, and OpenAI's
+/// `x-ratelimit-*` for the others.
 pub(super) fn rate_headers(shared: &Shared, protocol: Protocol, rate: &[RateHeaders]) -> HeaderMap {
     let mut map = HeaderMap::new();
     if protocol == Protocol::Gemini {
         return map;
     }
+    let is_anthropic = protocol == Protocol::Messages;
     for r in rate {
         let reset = shared.clock.client(r.reset);
         let values = [
             ("limit", r.limit.to_string()),
             ("remaining", r.remaining.to_string()),
-            ("reset", go_duration(reset)),
+            ("reset", if is_anthropic { rfc3339::from_now(reset) } else { go_duration(reset) }),
         ];
         for (what, value) in values {
-            let name = HeaderName::try_from(format!("x-ratelimit-{what}-{}", r.resource));
-            if let (Ok(name), Ok(value)) = (name, HeaderValue::try_from(value)) {
+            let name = match is_anthropic {
+                true => format!("anthropic-ratelimit-{}-{what}", r.resource),
+                false => format!("x-ratelimit-{what}-{}", r.resource),
+            };
+            if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
                 map.insert(name, value);
             }
         }

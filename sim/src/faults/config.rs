@@ -110,9 +110,11 @@ pub struct SlowStart {
 
 /// Budgets of tokens, requests, or both, that are refilled continuously.
 ///
-/// Answers have the headers `x-ratelimit-{limit,remaining,reset}-{tokens,requests}`. A call that
-/// exceeds a budget gets a 429 with the headers `Retry-After` and `retry-after-ms`. Times in
-/// headers are on the client's clock. Each of the two groups of headers can be turned off.
+/// Answers have the headers `x-ratelimit-{limit,remaining,reset}-{tokens,requests}`, or in
+/// Anthropic's API `anthropic-ratelimit-{tokens,requests}-{limit,remaining,reset}`. A call that
+/// exceeds a budget gets a 429 with the headers `Retry-After` and, except in Anthropic's API,
+/// `retry-after-ms`. Times in headers are on the client's clock. Each of the two groups of headers
+/// can be turned off. In Gemini's API, no answer has such headers.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenRate {
@@ -130,7 +132,7 @@ pub struct TokenRate {
     /// Which tokens of a call the token budget counts. Default [`TokenCounting::Reserved`].
     #[serde(default)]
     pub counts: TokenCounting,
-    /// Whether answers carry the `x-ratelimit-*` headers. Default `true`.
+    /// Whether answers carry the headers with the state of the budgets. Default `true`.
     #[serde(default = "yes")]
     pub headers: bool,
     /// Whether 429s have the headers with the retry delay. Default `true`.

@@ -12,7 +12,7 @@ pub(super) struct TokenBucket {
     updated_at: Duration,
 }
 
-/// Values of the `x-ratelimit-*` headers for one budget.
+/// Values of the rate-limit headers for one budget.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct RateHeaders {
     /// What the budget counts: `tokens` or `requests`.
