@@ -312,6 +312,22 @@ test("the clock works beside mocked timers", async () => {
   }
 });
 
+test("timers of the platform can be cleared on virtual time", () => {
+  mock.timers.enable({ apis: ["setTimeout", "setInterval"] });
+  try {
+    const run = mock.fn();
+    const [timeout, interval] = [setTimeout(run, 10), setInterval(run, 10)];
+    const clock = new VirtualClock().start();
+    clearTimeout(timeout);
+    clearInterval(interval);
+    clock.stop();
+    mock.timers.tick(100);
+    assert.equal(run.mock.callCount(), 0);
+  } finally {
+    mock.timers.reset();
+  }
+});
+
 test("the fake target works on real time, and gates have their earlier state afterwards", async (t) => {
   const up = await upstream(t, json(CHAT));
   const gate = new Gate();

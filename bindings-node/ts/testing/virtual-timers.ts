@@ -121,12 +121,14 @@ export class VirtualTimers {
     if (!timer.isCleared) this.#set.set(timer.order, timer);
   }
 
-  clear(timer: unknown): void {
+  /** Clears a timer. Returns `false` if the timer, or the number of a timer, is not a virtual one. */
+  clear(timer: unknown): boolean {
     const isNumber = typeof timer === "number" || typeof timer === "string";
     const found = isNumber ? this.#set.get(Number(timer)) : timer;
-    if (!(found instanceof Timer)) return;
+    if (!(found instanceof Timer)) return false;
     found.isCleared = true;
     this.#set.delete(found.order);
+    return true;
   }
 
   /** Replaces the timer functions of the platform by virtual ones. */
@@ -135,9 +137,16 @@ export class VirtualTimers {
       (repeats: boolean) =>
       (callback: Callback, milliseconds = 0, ...args: unknown[]) =>
         this.add(() => callback(...args), toSeconds(milliseconds), repeats);
-    const clear = (timer: unknown) => this.clear(timer);
-    const setTimeout = Object.assign(set(false), { [promisify.custom]: this.#sleep });
-    const replacements = { setTimeout, clearTimeout: clear, setInterval: set(true), clearInterval: clear };
+    // Timers that were set before are those of the platform.
+    const clear = (platform: typeof clearTimeout) => (timer: unknown) => {
+      if (!this.clear(timer)) platform(timer as NodeJS.Timeout);
+    };
+    const replacements = {
+      setTimeout: Object.assign(set(false), { [promisify.custom]: this.#sleep }),
+      clearTimeout: clear(globalThis.clearTimeout),
+      setInterval: set(true),
+      clearInterval: clear(globalThis.clearInterval),
+    };
     const global = globalThis as unknown as Record<string, unknown>;
     const module = timers as unknown as Record<string, unknown>;
     const before = PATCHED.map((name) => [name, global[name], module[name]] as const);
