@@ -81,8 +81,8 @@ impl ScriptedAnswer {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelReply {
-    /// Text of the answer. Default `ok`, or no text if there are tool calls.
-    pub text: String,
+    /// Text of the answer. `None`: `ok`, or no text if there are tool calls.
+    pub text: Option<String>,
     /// Text of the answer as the chunks in which it is streamed. If this is not empty, `text` is
     /// ignored; otherwise `text` is streamed word by word. Default empty.
     pub chunks: Vec<String>,
@@ -107,7 +107,7 @@ pub struct ModelReply {
 impl Default for ModelReply {
     fn default() -> Self {
         Self {
-            text: String::from("ok"),
+            text: None,
             chunks: Vec::new(),
             tool_calls: Vec::new(),
             after: Duration::ZERO,

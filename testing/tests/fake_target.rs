@@ -107,6 +107,17 @@ async fn gate_accepts_the_streams_of_every_api() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn text_beside_tool_calls_is_sent_if_the_script_has_one() {
+    for (given, sent) in [(Value::Null, Value::Null), (json!("ok"), json!("ok"))] {
+        let reply = json!({"text": given, "tool_calls": [{"name": "search"}]});
+        let target = target(json!({"routes": [{"otherwise": {"reply": reply}}]}));
+        let answer = text(ask(&gate(&target), false).await.expect("an answer")).await.expect("a body");
+        let answer: Value = serde_json::from_str(&answer).expect("JSON");
+        assert_eq!(answer["choices"][0]["message"]["content"], sent);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn stream_of_an_empty_answer_opens_and_closes() {
     let target = target(json!({"routes": [{"otherwise": {"reply": {"text": ""}}}]}));
     for (path, events) in [

@@ -78,10 +78,9 @@ pub(super) enum Piece<'a> {
 pub(super) fn pieces(reply: &ModelReply) -> Vec<Piece<'_>> {
     let text: Vec<&str> = if !reply.chunks.is_empty() {
         reply.chunks.iter().map(String::as_str).collect()
-    } else if reply.tool_calls.is_empty() || reply.text != ModelReply::default().text {
-        reply.text.split_inclusive(' ').collect()
     } else {
-        Vec::new()
+        let default = if reply.tool_calls.is_empty() { "ok" } else { "" };
+        reply.text.as_deref().unwrap_or(default).split_inclusive(' ').collect()
     };
     let tools = reply.tool_calls.iter().enumerate().map(|(index, tool)| Piece::Tool(index, tool));
     let pieces: Vec<_> = text.into_iter().map(Piece::Text).chain(tools).collect();
