@@ -17,6 +17,8 @@ pub(crate) enum BodyEvent {
     Chunk(Bytes),
     /// Nothing more is ever sent, and the body never ends.
     Silence,
+    /// The body ends.
+    End,
     /// The body ends with this error.
     Fail(ErrorKind, &'static str),
 }

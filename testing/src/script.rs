@@ -128,7 +128,8 @@ pub enum ReplyEnd {
     /// A stream ends without its last events. An answer that is not streamed ends after half of its
     /// body.
     Truncate,
-    /// Nothing more is sent, but the connection stays open forever.
+    /// Nothing more is sent, but the connection stays open forever. An answer that is not streamed
+    /// stops after half of its body, or after its head if [`ModelReply::end_after`] is 0.
     Stall,
     /// A stream with status 200 ends with an error event. An answer that is not streamed becomes a
     /// 500.

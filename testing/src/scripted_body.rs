@@ -60,7 +60,7 @@ impl Body for ScriptedBody {
         Poll::Ready(match step.map(|step| step.event) {
             Some(BodyEvent::Chunk(bytes)) => Some(Ok(Frame::data(bytes))),
             Some(BodyEvent::Fail(kind, why)) => Some(Err(Error::new(kind, why))),
-            Some(BodyEvent::Silence) | None => None,
+            Some(BodyEvent::Silence | BodyEvent::End) | None => None,
         })
     }
 

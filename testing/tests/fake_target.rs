@@ -86,6 +86,27 @@ async fn gate_classifies_every_failed_end() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn stream_without_chunks_ends_after_its_delay() {
+    let reply = json!({"end": "truncate", "end_after": 0, "after": 5});
+    let target = target(json!({"routes": [{"otherwise": {"reply": reply}}]}));
+    let request = request("/v1/chat/completions", json!({"model": "small", "stream": true}));
+    let start = Instant::now();
+    let response = tower::ServiceExt::oneshot(target.transport(), request).await.expect("a head");
+    assert_eq!((text(response).await.expect("an end"), start.elapsed().as_secs()), (String::new(), 5));
+    assert_eq!(target.attempts()[0].outcome, AttemptState::Answered);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whole_answer_that_stalls_at_once_has_a_head_only() {
+    let reply = json!({"end": "stall", "end_after": 0});
+    let target = target(json!({"routes": [{"otherwise": {"reply": reply}}]}));
+    let request = request("/v1/chat/completions", json!({"model": "small"}));
+    let response = tower::ServiceExt::oneshot(target.transport(), request).await.expect("a head");
+    let first = tokio::time::timeout(Duration::from_secs(60), response.into_body().frame()).await;
+    assert!(first.is_err(), "nothing was sent");
+}
+
+#[tokio::test(start_paused = true)]
 async fn gate_accepts_the_streams_of_every_api() {
     let script = json!({"routes": [{"otherwise": {"reply": {
         "chunks": ["the ", "tide"], "tool_calls": [{"name": "search", "arguments": {"text": "moon"}}],

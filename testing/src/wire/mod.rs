@@ -94,6 +94,9 @@ fn streamed(reply: &ModelReply, pieces: &[Piece<'_>], shape: &RequestShape) -> S
         ReplyEnd::Complete => {
             steps.push_back(BodyStep { at: end, event: BodyEvent::Chunk(events.close.into()) })
         }
+        ReplyEnd::Truncate if steps.is_empty() => {
+            steps.push_back(BodyStep { at: end, event: BodyEvent::End })
+        }
         ReplyEnd::Truncate => {}
         ReplyEnd::Stall => steps.push_back(BodyStep { at: end, event: BodyEvent::Silence }),
         ReplyEnd::Error => steps.push_back(BodyStep {
@@ -145,6 +148,9 @@ fn whole_reply(reply: &ModelReply, pieces: &[Piece<'_>], shape: &RequestShape) -
     };
     let steps = match broken {
         None => response.steps,
+        Some(event @ BodyEvent::Silence) if reply.end_after == Some(0) => {
+            [BodyStep { at: Duration::ZERO, event }].into()
+        }
         Some(event) => first_half_then(response.steps, event),
     };
     ScriptedResponse { answer: "reply", after, steps, ..response }
