@@ -1,12 +1,13 @@
 //! The script of a fake target. The JSON keys are the same in every language.
 //!
 //! All times are in seconds, and may be fractions. A time that is negative, not a number, or longer
-//! than 366 days is an error.
+//! than 366 days is an error. So are a status and a header that no response can have.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::time::Duration;
 
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -155,14 +156,15 @@ pub struct ToolCall {
 #[serde(deny_unknown_fields)]
 pub struct StatusAnswer {
     /// HTTP status, from 100 to 599.
-    pub status: u16,
+    #[serde(deserialize_with = "status")]
+    pub status: StatusCode,
     /// Body. A string is sent as text, any other value as JSON. `None`: for a status of 400 or
     /// above, an error in the format of the request's API; otherwise an empty body.
     #[serde(default)]
     pub body: Option<Value>,
     /// Additional headers. Default none.
-    #[serde(default)]
-    pub headers: BTreeMap<String, String>,
+    #[serde(default, deserialize_with = "headers")]
+    pub headers: HeaderMap,
     /// `Retry-After`, in seconds. `None`: no such header.
     #[serde(default, deserialize_with = "retry_after")]
     pub retry_after: Option<Duration>,
@@ -209,6 +211,30 @@ impl Default for RefusedConnection {
     fn default() -> Self {
         Self { after: Duration::ZERO, times: 1 }
     }
+}
+
+/// Reads an HTTP status.
+fn status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<StatusCode, D::Error> {
+    let invalid = |why: &dyn Display| D::Error::custom(format!("status: {why}"));
+    let code = u16::deserialize(deserializer).map_err(|error| invalid(&error))?;
+    StatusCode::from_u16(code)
+        .ok()
+        .filter(|status| status.as_u16() < 600)
+        .ok_or_else(|| invalid(&format_args!("{code} is not a status from 100 to 599")))
+}
+
+/// Reads headers by their names.
+fn headers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<HeaderMap, D::Error> {
+    let invalid = |why: &dyn Display| D::Error::custom(format!("headers: {why}"));
+    let mut headers = HeaderMap::new();
+    for (name, value) in BTreeMap::<String, String>::deserialize(deserializer)? {
+        let value = HeaderValue::try_from(value)
+            .map_err(|_| invalid(&format_args!("{name:?} has a value that no header can have")))?;
+        let name = HeaderName::try_from(&name)
+            .map_err(|_| invalid(&format_args!("{name:?} is not the name of a header")))?;
+        headers.insert(name, value);
+    }
+    Ok(headers)
 }
 
 fn once() -> usize {

@@ -270,6 +270,9 @@ fn invalid_scripts_are_rejected_with_a_reason() {
         (json!({"routes": [{"otherwise": {"reply": {"after": -1}}}]}), "is not a number of seconds"),
         (json!({"routes": [{"otherwise": {"reply": {"afetr": 1}}}]}), "afetr"),
         (json!({"routes": [{"otherwise": {"replay": {}}}]}), "replay"),
+        (json!({"routes": [{"otherwise": {"status": {"status": 42}}}]}), "status: 42 is not"),
+        (json!({"routes": [{"otherwise": {"status": {"status": 1000}}}]}), "status: 1000 is not"),
+        (json!({"routes": [{"otherwise": {"status": {"status": 200, "headers": {"a b": "c"}}}}]}), "a b"),
         (json!({"route": []}), "route"),
     ] {
         let error = serde_json::from_value::<Script>(script).expect_err(text).to_string();

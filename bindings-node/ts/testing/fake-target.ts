@@ -83,7 +83,8 @@ export class FakeTarget {
    * Creates the target without installing it.
    *
    * @param script - The answers to requests that no route matches. Default: `ok()`.
-   * @throws `RangeError` if a number is not finite, or a time is negative or longer than a year.
+   * @throws `RangeError` if a number is not finite, a time is negative or longer than a year, or a
+   * status or a header is invalid.
    */
   constructor(script: Script = {}) {
     this.#defaultRoute = routeScript(script);
@@ -97,7 +98,8 @@ export class FakeTarget {
    *
    * @param script - The answers.
    * @returns The target.
-   * @throws `RangeError` if a number is not finite, or a time is negative or longer than a year.
+   * @throws `RangeError` if a number is not finite, a time is negative or longer than a year, or a
+   * status or a header is invalid.
    */
   script(script: Script): this {
     this.#defaultRoute = routeScript(script);
@@ -115,7 +117,8 @@ export class FakeTarget {
    * @param match - Which requests match.
    * @param script - The answers. Default: `ok()`.
    * @returns The target.
-   * @throws `RangeError` if a number is not finite, or a time is negative or longer than a year.
+   * @throws `RangeError` if a number is not finite, a time is negative or longer than a year, or a
+   * status or a header is invalid.
    */
   route(match: Match, script: Script = {}): this {
     this.#routes.push({ ...match, ...routeScript(script) });

@@ -170,7 +170,7 @@ fn first_half_then(steps: VecDeque<BodyStep>, instead: BodyEvent) -> VecDeque<Bo
 
 /// Builds the response with the status, the headers and the body that the script gives.
 fn status(status: &StatusAnswer, shape: &RequestShape) -> ScriptedResponse {
-    let code = StatusCode::from_u16(status.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let code = status.status;
     let (mut headers, body) = match &status.body {
         None if code.is_client_error() || code.is_server_error() => {
             (json_headers(), error::body(code, shape).to_string())
@@ -180,11 +180,7 @@ fn status(status: &StatusAnswer, shape: &RequestShape) -> ScriptedResponse {
         Some(value) => (json_headers(), value.to_string()),
     };
     insert_retry_after(&mut headers, status.retry_after);
-    for (name, value) in &status.headers {
-        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
-            headers.insert(name, value);
-        }
-    }
+    headers.extend(status.headers.clone());
     ScriptedResponse { after: status.after, ..ScriptedResponse::whole(code, headers, Bytes::from(body)) }
 }
 

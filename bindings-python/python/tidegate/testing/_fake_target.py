@@ -41,7 +41,8 @@ class FakeTarget:
             header.
 
     Raises:
-        ValueError: If a time is negative or longer than a year.
+        ValueError: If a time is negative or longer than a year, or a status or a header is
+            invalid.
 
     Example:
         ```python
@@ -86,7 +87,8 @@ class FakeTarget:
             retry_after: As for the class.
 
         Raises:
-            ValueError: If a time is negative or longer than a year.
+            ValueError: If a time is negative or longer than a year, or a status or a header is
+                invalid.
 
         """
         self._default_route = _route(answers, otherwise, capacity, rate, retry_after)
@@ -124,7 +126,8 @@ class FakeTarget:
             retry_after: As for the class.
 
         Raises:
-            ValueError: If a time is negative or longer than a year.
+            ValueError: If a time is negative or longer than a year, or a status or a header is
+                invalid.
 
         Example:
             ```python
