@@ -351,6 +351,14 @@ test("the fake target replaces a custom fetch", async () => {
   assert.equal(target.attempts.length, 1);
 });
 
+test("an invalid route changes nothing", async () => {
+  const target = new FakeTarget();
+  const invalid = { name: "RangeError", message: /status: 42 is not a status/ };
+  assert.throws(() => target.route({}, { otherwise: status(42) }), invalid);
+  target.route({ model: "small" }, { otherwise: ok("small") });
+  await target.during(async () => assert.equal(await ask(), "small"));
+});
+
 test("numbers that are not finite are rejected", () => {
   const after = Number.POSITIVE_INFINITY;
   for (const script of [{ otherwise: ok("x", { after }) }, { answers: [rateLimited(Number.NaN)] }]) {

@@ -166,6 +166,15 @@ def test_requests_of_the_gate_itself_use_no_answer(url: str, settings: Any) -> N
     assert [attempt.status for attempt in target.attempts] == [429, 200]
 
 
+def test_invalid_route_changes_nothing() -> None:
+    target = FakeTarget()
+    with pytest.raises(ValueError, match="status: 42 is not a status"):
+        target.route(status(42))
+    target.route(ok("small"), model="small")
+    with target.installed():
+        assert run(ask()) == "small"
+
+
 def test_attempts_above_the_capacity_get_429() -> None:
     async def send_concurrently() -> None:
         gate = tidegate.Gate(targets={"small": {"cap": 5}})

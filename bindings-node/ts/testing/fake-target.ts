@@ -76,7 +76,7 @@ const installed = new Set<NativeFakeTarget>();
  */
 export class FakeTarget {
   readonly #native: NativeFakeTarget;
-  readonly #routes: object[] = [];
+  #routes: readonly object[] = [];
   #defaultRoute: object;
 
   /**
@@ -88,7 +88,7 @@ export class FakeTarget {
    */
   constructor(script: Script = {}) {
     this.#defaultRoute = routeScript(script);
-    const text = this.#script();
+    const text = scriptText([this.#defaultRoute]);
     this.#native = withArgumentErrors(() => new native.FakeTarget(text));
   }
 
@@ -102,9 +102,7 @@ export class FakeTarget {
    * status or a header is invalid.
    */
   script(script: Script): this {
-    this.#defaultRoute = routeScript(script);
-    const text = this.#script();
-    withArgumentErrors(() => this.#native.setScript(text));
+    this.#replace(this.#routes, routeScript(script));
     return this;
   }
 
@@ -121,9 +119,7 @@ export class FakeTarget {
    * status or a header is invalid.
    */
   route(match: Match, script: Script = {}): this {
-    this.#routes.push({ ...match, ...routeScript(script) });
-    const text = this.#script();
-    withArgumentErrors(() => this.#native.setScript(text));
+    this.#replace([...this.#routes, { ...match, ...routeScript(script) }], this.#defaultRoute);
     return this;
   }
 
@@ -230,8 +226,12 @@ export class FakeTarget {
     throwIfAny("the fake target has no answer for", this.unmatched);
   }
 
-  #script(): string {
-    return finiteJson({ routes: [...this.#routes, this.#defaultRoute] }, (message) => new RangeError(message));
+  /** Replaces all routes, or none of them if one is invalid. */
+  #replace(routes: readonly object[], defaultRoute: object): void {
+    const text = scriptText([...routes, defaultRoute]);
+    withArgumentErrors(() => this.#native.setScript(text));
+    this.#routes = routes;
+    this.#defaultRoute = defaultRoute;
   }
 }
 
@@ -241,6 +241,11 @@ export class FakeTarget {
  */
 export function resetStartTimes(): void {
   for (const target of installed) target.resetStartTime();
+}
+
+/** Returns the JSON script with these routes. Throws a `RangeError` if a number is not finite. */
+function scriptText(routes: readonly object[]): string {
+  return finiteJson({ routes }, (message) => new RangeError(message));
 }
 
 function routeScript({ answers = [], otherwise = ok(), capacity, rate, retryAfter }: Script): object {

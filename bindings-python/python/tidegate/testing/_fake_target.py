@@ -67,7 +67,7 @@ class FakeTarget:
         """Creates the target without installing it. For the arguments, see the class."""
         self._routes: list[dict[str, Any]] = []
         self._default_route = _route(answers, otherwise, capacity, rate, retry_after)
-        self._native = _native.FakeTarget(self._script())
+        self._native = _native.FakeTarget(_script([self._default_route]))
 
     def script(
         self,
@@ -91,8 +91,7 @@ class FakeTarget:
                 invalid.
 
         """
-        self._default_route = _route(answers, otherwise, capacity, rate, retry_after)
-        self._native.set_script(self._script())
+        self._replace(self._routes, _route(answers, otherwise, capacity, rate, retry_after))
 
     def route(  # noqa: PLR0913 - each keyword has a default
         self,
@@ -139,8 +138,8 @@ class FakeTarget:
 
         """
         matches = {"host": host, "path": path, "model": model, "contains": contains}
-        self._routes.append({**matches, **_route(answers, otherwise, capacity, rate, retry_after)})
-        self._native.set_script(self._script())
+        route = {**matches, **_route(answers, otherwise, capacity, rate, retry_after)}
+        self._replace([*self._routes, route], self._default_route)
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[FakeTarget]:
@@ -232,8 +231,10 @@ class FakeTarget:
         """Returns the class, the number of attempts so far, and the number in flight."""
         return f"<tidegate.testing.FakeTarget attempts={len(self.attempts)} in_flight={self.in_flight}>"
 
-    def _script(self) -> str:
-        return json.dumps({"routes": [*self._routes, self._default_route]}, allow_nan=False)
+    def _replace(self, routes: list[dict[str, Any]], default_route: dict[str, Any]) -> None:
+        """Replaces all routes, or none of them if one is invalid."""
+        self._native.set_script(_script([*routes, default_route]))
+        self._routes, self._default_route = routes, default_route
 
 
 def reset_start_times() -> None:
@@ -244,6 +245,11 @@ def reset_start_times() -> None:
     """
     for target in _installed:
         target._native.reset_start_time()  # noqa: SLF001 - one package
+
+
+def _script(routes: list[dict[str, Any]]) -> str:
+    """Returns the JSON script with these routes."""
+    return json.dumps({"routes": routes}, allow_nan=False)
 
 
 def _route(
