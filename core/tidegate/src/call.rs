@@ -125,12 +125,19 @@ impl Call {
     ///
     /// The call must end at the caller's deadline, and at most the target's `deadline` after `now`.
     /// If the target's `deadline` has its default value and the client's read timeout is longer,
-    /// the read timeout replaces it.
+    /// the read timeout replaces it. If it has its default value and the request runs no model, the
+    /// caller's deadline alone applies.
     pub(crate) fn new(mut identity: Identity, now: Instant) -> Self {
         identity.timeouts = identity.timeouts.limited();
         let (target, own) = (&identity.target, identity.deadline);
         let configured = target.config().deadline;
-        let longest = duration::after(now, longest(configured, identity.timeouts.read));
+        let is_inference = identity.facts.route == Route::Inference;
+        let longest = match own {
+            // An upload may take longer than the default allows for a response.
+            Some(_) if configured == DEFAULT_DEADLINE && !is_inference => duration::MAX,
+            _ => longest(configured, identity.timeouts.read),
+        };
+        let longest = duration::after(now, longest);
         target.on_call();
         Self(Arc::new(Inner {
             id: number(),

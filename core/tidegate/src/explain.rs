@@ -266,7 +266,7 @@ impl Subject {
     /// calls, and the oldest comes first within both groups.
     pub(crate) fn urgency(&self) -> (bool, Instant, u64) {
         match self {
-            Subject::Call(call) => (!(call.is_inference() && call.is_waiting()), call.queued_at(), call.id()),
+            Subject::Call(call) => (!call.is_waiting(), call.queued_at(), call.id()),
             Subject::ToolWait(tool_wait) => (false, tool_wait.queued_at, tool_wait.id),
         }
     }

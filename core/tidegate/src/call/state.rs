@@ -122,14 +122,15 @@ impl Call {
         last.is_some_and(|attempt| attempt.admitted_at.is_none() && attempt.released_at.is_none())
     }
 
-    /// Returns `true` if the call and its hedge hold no slot: the call has made no attempt, is
-    /// queued, backs off, or has released its slot because the whole response has arrived.
+    /// Returns `true` if the call needs a slot, and the call and its hedge hold none: the call has
+    /// made no attempt, is queued, backs off, or has released its slot because the whole response
+    /// has arrived.
     pub(crate) fn is_waiting(&self) -> bool {
         let state = self.state();
         let last = state.attempts.last();
         let holds_none =
             last.is_none_or(|attempt| attempt.admitted_at.is_none() || attempt.released_at.is_some());
-        holds_none && !state.is_hedging
+        self.is_inference() && holds_none && !state.is_hedging
     }
 
     /// Returns when the request of the current attempt was handed to the transport. `None` if it

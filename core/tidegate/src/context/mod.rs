@@ -39,7 +39,8 @@ pub struct Context {
     pub lane: Lane,
     /// Time by which the whole call must have ended, including retries and the response body. The
     /// `deadline` setting of the target, counted from the start of the call, also applies. `None`
-    /// (default): only that setting applies.
+    /// (default): only that setting applies. The default of that setting does not apply to requests
+    /// that run no model, such as uploads.
     pub deadline: Option<Instant>,
     /// The tool slots that the task already holds
     /// ([`ToolPermit::chain`](crate::ToolPermit::chain)). With them, the gate rejects a wait for a

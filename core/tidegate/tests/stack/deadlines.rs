@@ -3,23 +3,33 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Request};
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use tidegate::internals::AdmissionLayer;
 use tidegate::internals::DeadlineLayer;
 use tidegate::policy::schedule::Rule;
-use tidegate::{Context, ErrorKind, Reason, Transport};
-use tokio::time::Instant;
+use tidegate::{Context, ErrorKind, Reason, RequestBody, Transport};
+use tokio::time::{Instant, timeout};
 use tower::{Layer, Service, ServiceExt};
 
 use crate::support::*;
 
 type Admission = <AdmissionLayer as Layer<Transport>>::Service;
 
-fn within(limit: Duration, stream: bool) -> http::Request<tidegate::RequestBody> {
-    let mut request = chat(stream);
+fn within(limit: Duration, stream: bool) -> Request<RequestBody> {
+    with_deadline(chat(stream), limit)
+}
+
+fn with_deadline(mut request: Request<RequestBody>, limit: Duration) -> Request<RequestBody> {
     request.extensions_mut().insert(Context { deadline: Some(Instant::now() + limit), ..Context::default() });
     request
+}
+
+/// Returns a request that runs no model.
+fn list_files() -> Request<RequestBody> {
+    Request::get("http://llm/v1/files").body("".into()).unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,6 +102,46 @@ async fn deadline_ends_a_stream_that_is_not_read() {
     assert_idle(&gate);
 }
 
+#[tokio::test(start_paused = true)]
+async fn own_deadline_ends_requests_that_run_no_model() {
+    let (transport, seen) = upstream(|n, _, exchange| async move {
+        if n == 0 {
+            std::future::pending::<()>().await;
+        }
+        let mut response = sse(exchange, vec![(SECOND, Some("[")), (1000 * SECOND, Some("]"))]);
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+        Ok(response)
+    });
+    let gate = gate(transport, |t| t.idle(None));
+    let client = gate.client();
+    let start = Instant::now();
+    let call = || timeout(60 * SECOND, client.call(with_deadline(list_files(), 10 * SECOND)));
+    let error = call().await.expect("without a response").unwrap_err();
+    assert_eq!((error.kind(), start.elapsed()), (ErrorKind::Deadline, 10 * SECOND));
+
+    let mut body = call().await.unwrap().unwrap().into_body();
+    body.frame().await.unwrap().unwrap();
+    let error = timeout(60 * SECOND, body.frame()).await.expect("the body breaks").unwrap().unwrap_err();
+    assert_eq!((error.kind(), start.elapsed()), (ErrorKind::Deadline, 20 * SECOND));
+
+    let unread = call().await.unwrap().unwrap();
+    tokio::time::sleep(12 * SECOND).await;
+    assert_eq!(seen.in_flight(), 0);
+    assert_eq!(read(unread).await.unwrap_err().kind(), ErrorKind::Deadline);
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn default_deadline_does_not_end_requests_that_run_no_model() {
+    let (transport, _) = upstream(|_, _, exchange| async move {
+        tokio::time::sleep(1000 * SECOND).await;
+        Ok(json(exchange, "{}"))
+    });
+    let gate = gate(transport, |t| t);
+    read(gate.client().call(list_files()).await.unwrap()).await.unwrap();
+    read(gate.client().call(with_deadline(list_files(), 2000 * SECOND)).await.unwrap()).await.unwrap();
+}
+
 /// The first runtime keeps a body open, and is not driven any more.
 #[test]
 fn deadline_ends_a_stream_that_is_not_read_although_another_runtime_rests() {
@@ -161,7 +211,7 @@ async fn timeout_starts_after_the_upload() {
         (n < 10).then(|| (Ok(http_body::Frame::data(bytes::Bytes::from_static(b"x"))), n + 1))
     });
     let body = tidegate::RequestBody::stream(http_body_util::StreamBody::new(slow));
-    let mut request = http::Request::post("http://llm/v1/files").body(body).unwrap();
+    let mut request = Request::post("http://llm/v1/files").body(body).unwrap();
     request.extensions_mut().insert(tidegate::Timeouts { read: Some(2 * SECOND), pool: None });
     read(gate.client().call(request).await.unwrap()).await.unwrap();
 }

@@ -24,7 +24,7 @@ use crate::schedule::{Rule, WaitExplanation};
 pub(super) struct OpenBody {
     call: Call,
     /// Maximum time from the moment the reader receives a frame until it asks for the next one. Set
-    /// by the target's `stall`. `None` if unlimited.
+    /// by the target's `stall`. `None` if unlimited, and for requests that need no slot.
     stall: Option<Duration>,
     reader: Arc<Reader>,
     state: Mutex<State>,
@@ -86,13 +86,13 @@ impl Wake for Reader {
 }
 
 impl OpenBody {
-    /// Returns `true` if the body is open and holds a slot, and its deadline or `stall` limit has
-    /// passed.
+    /// Returns `true` if the body is open, its deadline or `stall` limit has passed, and the call
+    /// holds a slot or needs none.
     pub(super) fn is_overdue(&self, now: Instant) -> bool {
         let state = self.state.lock();
-        // A response that was read ahead whole holds no slot.
-        let is_held = state.body.is_some() && !self.call.is_waiting();
-        is_held && (self.call.deadline() <= now || self.is_stalled(now))
+        // A response that was read ahead whole has released its slot.
+        let is_in_flight = state.body.is_some() && !self.call.is_waiting();
+        is_in_flight && (self.call.deadline() <= now || self.is_stalled(now))
     }
 
     /// Returns `true` if the reader has left a frame unread for the `stall` limit or longer.
@@ -145,7 +145,7 @@ impl DeadlineBody {
     /// Wraps `body`. `watch` closes it if it is not read.
     pub(super) fn new(call: Call, body: ResponseBody, watch: &Arc<BodyWatch>) -> Self {
         let deadline = Box::pin(tokio::time::sleep_until(tokio::time::Instant::from_std(call.deadline())));
-        let stall = call.target().config().stall;
+        let stall = call.target().config().stall.filter(|_| call.is_inference());
         let unread = ReaderState { unread_since: Some(clock::now()), waker: None };
         let reader = Arc::new(Reader(Mutex::new(unread)));
         let waker = Waker::from(reader.clone());

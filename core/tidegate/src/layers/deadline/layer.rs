@@ -14,7 +14,8 @@ use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, tower_
 /// reader has stopped reading for the `stall` limit.
 ///
 /// *Default*: acts in mode `enforce` on calls that run a model, with a deadline of 600 s and a
-/// `stall` limit of 300 s. The layer must be above retry, because the deadline applies to all
+/// `stall` limit of 300 s. Other calls, such as uploads, end only at a deadline that the caller or
+/// the configuration has set. The layer must be above retry, because the deadline applies to all
 /// attempts together.
 ///
 /// # Cancel safety
@@ -29,7 +30,7 @@ tower_layer!(DeadlineLayer);
 
 impl<S: InnerService> Middleware<S> for DeadlineLayer {
     fn applies_to(&self, call: &Call) -> bool {
-        call.is_enforced() && call.is_inference()
+        call.is_enforced() && (call.is_inference() || call.has_own_deadline())
     }
 
     fn call(&self, call: Call, inner: &mut S, request: Request<RequestBody>) -> ResponseFuture {
