@@ -258,7 +258,7 @@ impl Admission {
 
     /// Admits the waiting calls for which there is capacity now, and rejects those that may not
     /// wait any longer.
-    pub(super) fn refresh(self: &Arc<Self>) {
+    pub(crate) fn refresh(self: &Arc<Self>) {
         self.update(|_, _| {});
     }
 

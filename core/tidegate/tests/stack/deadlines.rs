@@ -7,6 +7,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Request};
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
+use tidegate::config::Tenant;
 use tidegate::internals::AdmissionLayer;
 use tidegate::internals::DeadlineLayer;
 use tidegate::policy::schedule::Rule;
@@ -55,6 +56,28 @@ async fn deadline_ends_calls_in_the_queue_in_flight_and_in_the_stream() {
     body.frame().await.unwrap().unwrap();
     assert_eq!(body.frame().await.unwrap().unwrap_err().kind(), ErrorKind::Deadline);
     assert_eq!((start.elapsed(), seen.in_flight()), (30 * SECOND, 0));
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn call_that_expires_in_the_queue_reports_its_position_and_advice() {
+    let (transport, _) = upstream(|_, _, exchange| async move {
+        tokio::time::sleep(60 * SECOND).await;
+        Ok(json(exchange, ANSWER))
+    });
+    let gate = gate(transport, |t| t.cap(8).tenant("acme", Tenant::new().cap(1)));
+    let client = gate.client();
+    let first = tokio::spawn(async move { read(client.call(of("acme")).await?).await });
+    tokio::task::yield_now().await;
+    let mut request = chat(false);
+    let deadline = Some(Instant::now() + 5 * SECOND);
+    let context = Context { tenant: Some("acme".into()), deadline, ..Context::default() };
+    request.extensions_mut().insert(context);
+    let error = gate.client().call(request).await.unwrap_err();
+    assert_eq!((error.reason(), error.queue_position()), (Some(Reason::Deadline), Some(0)), "{error}");
+    assert!(error.message().contains("raise the tenant's `cap`"), "{error}");
+    assert!(error.retry_after().is_some(), "{error}");
+    first.await.unwrap().unwrap();
     assert_idle(&gate);
 }
 

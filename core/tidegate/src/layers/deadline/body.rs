@@ -1,6 +1,5 @@
 //! A response body that is closed at the deadline, or when its reader stops reading.
 
-use std::borrow::Cow;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,7 +16,6 @@ use crate::body::ResponseBody;
 use crate::call::Call;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Reason};
-use crate::schedule::{Rule, WaitExplanation};
 
 /// A response body that can be closed by its reader ([`DeadlineBody`]) and by the task in
 /// `watch.rs`.
@@ -201,31 +199,25 @@ impl Body for DeadlineBody {
     }
 }
 
-/// Returns the error of a call without a response whose deadline has passed. `why` is the rule that
-/// keeps the call waiting, or `None` if the call is not queued.
-pub(super) fn overdue(call: &Call, why: Option<WaitExplanation>) -> Error {
+/// Returns the error of a call without a response whose deadline has passed and that is not queued:
+/// it is in flight, backs off, or has its prompt counted.
+pub(super) fn overdue(call: &Call) -> Error {
     if !call.is_waiting() {
         return overdue_in_flight(call);
     }
-    let closed = why.filter(|why| matches!(why.rule, Rule::Outage | Rule::CoolDown));
-    let text = match closed {
-        Some(why) => format!("the deadline passed before a slot was free: {}", why.rule.sentence()).into(),
-        None => Cow::Borrowed(
-            "the deadline passed before a slot was free (raise `cap` or the deadline, or send fewer calls)",
-        ),
-    };
-    overdue_error(call, ErrorKind::Refused(Reason::Deadline), text).with_why(why)
+    let text = "the deadline passed before the next attempt (raise the deadline)";
+    overdue_error(call, ErrorKind::Refused(Reason::Deadline), text)
 }
 
 /// Returns the error of a call whose deadline has passed after its request was sent and before its
 /// response ended.
 fn overdue_in_flight(call: &Call) -> Error {
     let text = "the deadline passed before the response ended (raise the deadline, or request less output)";
-    overdue_error(call, ErrorKind::Deadline, text.into())
+    overdue_error(call, ErrorKind::Deadline, text)
 }
 
 /// Returns an error with the target of the call and the failure class of its last failed attempt.
-fn overdue_error(call: &Call, kind: ErrorKind, text: Cow<'static, str>) -> Error {
+fn overdue_error(call: &Call, kind: ErrorKind, text: &str) -> Error {
     let error = Error::new(kind, text).at(call.target().name());
     match call.last_failure() {
         Some(last) => error.with_last_failure(last),

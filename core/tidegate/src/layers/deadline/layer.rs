@@ -41,14 +41,16 @@ impl<S: InnerService> Middleware<S> for DeadlineLayer {
             let mut response = std::pin::pin!(response);
             let answer = match tokio::time::timeout_at(deadline, &mut response).await {
                 Ok(answer) => answer,
+                Err(_) if call.is_queued() => {
+                    // The scheduler rejects the call, with its position and what it waited for. If
+                    // another thread has just removed it from the queue, its result is about to
+                    // arrive. A slot granted this late results in a rejection too.
+                    call.target().admission().refresh();
+                    response.await
+                }
                 // The attempt is dropped with this future. Until then, its record shows whether it
-                // was queued or in flight.
-                Err(_) => match call.why() {
-                    // Another thread has just removed the call from the queue, and its result is
-                    // about to arrive. A slot granted this late results in a rejection too.
-                    None if call.is_queued() => response.await,
-                    why => return Err(call.target().explain_rejection(overdue(&call, why))),
-                },
+                // was in flight.
+                Err(_) => Err(overdue(&call)),
             };
             Ok(answer?.map(|body| match body.has_arrived() {
                 true => body,
