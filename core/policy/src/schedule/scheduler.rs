@@ -336,6 +336,12 @@ impl<W> Scheduler<W> {
         self.capacity.upstream.is_cooling(now)
     }
 
+    /// Returns the number of slots in force. If several processes share an adaptive limit, these
+    /// are the slots of all of them.
+    pub fn slots_in_force(&self) -> usize {
+        self.capacity.upstream.limits(self.capacity.in_flight).slots
+    }
+
     /// Returns `true` if no cool-down, outage or recovery is in progress. For a pool, returns
     /// `true` if at least one replica accepts calls.
     pub(super) fn is_open(&self) -> bool {

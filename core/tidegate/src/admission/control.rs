@@ -33,6 +33,12 @@ impl Admission {
         self.state.lock().scheduler.explain(now(), waiter)
     }
 
+    /// Returns the number of slots in force. If several processes share an adaptive limit, these
+    /// are the slots of all of them.
+    pub(crate) fn slots_in_force(&self) -> usize {
+        self.state.lock().scheduler.slots_in_force()
+    }
+
     /// Sets the limit to `slots`, and stops adapting it. Attempts in flight continue even if they
     /// are more than `slots`.
     pub(crate) fn set_limit(self: &Arc<Self>, slots: usize) {

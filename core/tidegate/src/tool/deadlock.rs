@@ -5,8 +5,11 @@
 //! wait can end if one slot of its tool has a holder that does not wait, or a holder whose waits
 //! can all end. Such waits are removed until no more can be removed. The remaining waits are a
 //! deadlock.
+//!
+//! A wait is checked before it begins. It is checked again while it lasts, because the adaptive
+//! limit of a tool may fall, so that the end of a holder frees no slot.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 /// The tool slots that are held, by tool, and the waits of tasks that hold at least one tool slot.
@@ -18,11 +21,10 @@ pub(super) struct Holdings {
     next: u64,
 }
 
-/// A wait for a slot of `tool`, which has `cap` slots, by a task that holds the tool slots `holds`.
+/// A wait for a slot of `tool` by a task that holds the tool slots `holds`.
 #[derive(Debug)]
 struct Waiting {
     tool: String,
-    cap: usize,
     holds: Vec<u64>,
 }
 
@@ -39,25 +41,43 @@ impl Holdings {
         }
     }
 
-    /// Records that the task that holds the slots `holds` waits for a slot of `tool`, which has `cap`
-    /// slots. Returns the number of the wait, for [`Holdings::end_wait`].
+    /// Records that the task that holds the slots `holds` waits for a slot of `tool`. Returns the
+    /// number of the wait, for [`Holdings::check_wait`] and [`Holdings::end_wait`]. `limit_of`
+    /// returns the number of slots of a tool that are in force.
     ///
     /// # Errors
     ///
-    /// If the wait could never end, returns the names of all tools in the deadlock, in alphabetical
-    /// order. The wait is then not recorded.
-    pub(super) fn begin_wait(&mut self, tool: &str, cap: usize, holds: Vec<u64>) -> Result<u64, Vec<String>> {
+    /// As for [`Holdings::check_wait`].
+    pub(super) fn begin_wait(
+        &mut self,
+        tool: &str,
+        holds: Vec<u64>,
+        limit_of: impl Fn(&str) -> usize,
+    ) -> Result<u64, Vec<String>> {
         let id = self.next;
         self.next += 1;
-        self.waits.insert(id, Waiting { tool: tool.to_owned(), cap, holds });
-        let deadlocked = self.deadlocked();
+        self.waits.insert(id, Waiting { tool: tool.to_owned(), holds });
+        self.check_wait(id, limit_of).map(|()| id)
+    }
+
+    /// Checks that the wait with this number can end. `limit_of` as for [`Holdings::begin_wait`].
+    ///
+    /// # Errors
+    ///
+    /// If the wait can never end, returns the names of all tools in the deadlock, in alphabetical
+    /// order. The wait is then not recorded any more.
+    pub(super) fn check_wait(
+        &mut self,
+        id: u64,
+        limit_of: impl Fn(&str) -> usize,
+    ) -> Result<(), Vec<String>> {
+        let deadlocked = self.deadlocked(limit_of);
         if !deadlocked.contains(&id) {
-            return Ok(id);
+            return Ok(());
         }
+        let waits = deadlocked.iter().filter_map(|wait| self.waits.get(wait));
+        let tools: BTreeSet<String> = waits.map(|waiting| waiting.tool.clone()).collect();
         self.waits.remove(&id);
-        let tools =
-            deadlocked.iter().filter_map(|other| self.waits.get(other)).map(|waiting| waiting.tool.clone());
-        let tools: std::collections::BTreeSet<_> = tools.chain([tool.to_owned()]).collect();
         Err(tools.into_iter().collect())
     }
 
@@ -66,9 +86,17 @@ impl Holdings {
         self.waits.remove(&id);
     }
 
-    /// Returns the numbers of the waits that can never end.
-    fn deadlocked(&self) -> HashSet<u64> {
-        let mut deadlocked: HashSet<u64> = self.waits.keys().copied().collect();
+    /// Returns the numbers of the waits that can never end. `limit_of` as for
+    /// [`Holdings::begin_wait`].
+    fn deadlocked(&self, limit_of: impl Fn(&str) -> usize) -> HashSet<u64> {
+        let slots_of = |waiting: &Waiting| self.held.get(waiting.tool.as_str());
+        // Otherwise a slot is free or is being handed over, so that only the rate of the tool
+        // delays the wait, or other processes hold slots, which they will release.
+        let is_full = |waiting: &Waiting| {
+            slots_of(waiting).is_some_and(|slots| slots.len() >= limit_of(&waiting.tool))
+        };
+        let full = self.waits.iter().filter(|(_, waiting)| is_full(waiting));
+        let mut deadlocked: HashSet<u64> = full.map(|(id, _)| *id).collect();
         loop {
             let before = deadlocked.len();
             let blocked: HashSet<u64> = self
@@ -78,12 +106,8 @@ impl Holdings {
                 .flat_map(|(_, waiting)| waiting.holds.iter().copied())
                 .collect();
             deadlocked.retain(|id| {
-                let Some(waiting) = self.waits.get(id) else { return false };
-                let slots = self.held.get(waiting.tool.as_str());
-                // Otherwise a slot is free or is being handed over, so that only the rate of the tool
-                // delays the wait, or other processes hold slots, which they will release.
-                let is_full = |slots: &&HashSet<u64>| slots.len() >= waiting.cap;
-                slots.filter(is_full).is_some_and(|slots| slots.iter().all(|slot| blocked.contains(slot)))
+                let slots = self.waits.get(id).and_then(slots_of);
+                slots.is_some_and(|slots| slots.iter().all(|slot| blocked.contains(slot)))
             });
             if deadlocked.len() == before {
                 return deadlocked;

@@ -3,7 +3,7 @@
 //!
 //! A tool may call another tool through the same gate. Two tasks that each hold one tool and wait
 //! for the tool of the other would wait forever. Such a cycle is detected before the wait begins,
-//! and the request is rejected with the names of the tools.
+//! or after the limit of a tool has fallen. The request is rejected with the names of the tools.
 //!
 //! Requests for a tool by a task that holds a model slot are counted. If the task also has to wait,
 //! the caller can log a warning ([`HeldSlots`]). Alternatively, the model slot can be released
@@ -46,6 +46,8 @@ use crate::unknown_name::unknown_name;
 
 /// Maximum wait of a request for a tool whose context has no deadline: 24 h.
 const MAX_WAIT: Duration = Duration::from_secs(24 * 3600);
+/// Time between two checks that a wait can still end, if the task holds tool slots: 1 s.
+const DEADLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The tools of a gate, the requests that wait for them, and the slots that tasks hold.
 #[derive(Default)]
@@ -58,10 +60,9 @@ pub(crate) struct Tools {
     warned: WarnedSites,
 }
 
-/// One tool: its cap, its limit and queue, its metrics, and the maximum wait for it. If `wait` is
-/// `None`, only the deadline of the request limits the wait.
+/// One tool: its limit and queue, its metrics, and the maximum wait for it. If `wait` is `None`,
+/// only the deadline of the request limits the wait.
 struct Tool {
-    cap: usize,
     admission: Arc<Admission>,
     metrics: ToolMetrics,
     wait: Option<Duration>,
@@ -90,8 +91,8 @@ impl Tools {
                 Admission::new(name.as_str().into(), &SchedulerSettings::from(config), budgets, None, hint);
             share.iter().for_each(|share| share.add_rates(&format!("tool:{name}"), &admission.budgets));
             share.iter().for_each(|share| share.add(format!("tool:{name}"), config.cap, &admission));
-            let (cap, metrics, wait) = (config.cap, metrics.tool(name, config), config.wait);
-            (name.clone(), Tool { cap, admission, metrics, wait })
+            let metrics = metrics.tool(name, config);
+            (name.clone(), Tool { admission, metrics, wait: config.wait })
         });
         Self { tools: tools.collect(), ..Self::default() }
     }
@@ -150,8 +151,7 @@ impl Tools {
             let permit = self.issue(tool, permit, holds, while_held.release_yielded());
             return Ok(PendingToolPermit(State::Acquired(Box::new(permit))));
         }
-        let wait =
-            self.record_wait(name, tool.cap, holds.as_ref()).inspect_err(|error| tool.refused(error))?;
+        let wait = self.record_wait(name, holds.as_ref()).inspect_err(|error| tool.refused(error))?;
         while_held.count(&tool.metrics, true);
         let name = tool.admission.name();
         let entry = self.tool_waits.enter(ToolWait::new(name, &ticket, context, while_held.idle(name)));
@@ -169,7 +169,8 @@ impl Tools {
     ///
     /// # Errors
     ///
-    /// `Refused` if admission rejects the request while it waits.
+    /// `Refused` if admission rejects the request while it waits, or with the reason `Deadlock` if
+    /// the wait can never end any more.
     ///
     /// # Cancel safety
     ///
@@ -178,7 +179,11 @@ impl Tools {
         let QueuedRequest { ticket, holds, yielded, entry, wait } = request;
         let tool_wait = &entry.tool_wait;
         let tool = self.tools.get(&*tool_wait.tool).ok_or_else(|| self.unknown(&tool_wait.tool))?;
-        let permit = tool.admission.acquire_from(ticket, |waiter| tool_wait.set_waiter(waiter)).await;
+        let permit = tokio::select! {
+            biased;
+            permit = tool.admission.acquire_from(ticket, |waiter| tool_wait.set_waiter(waiter)) => permit,
+            error = self.deadlock(&tool_wait.tool, holds.as_ref().zip(wait.as_ref())) => Err(error),
+        };
         drop(wait);
         let permit =
             permit.map_err(|error| error.with_call(tool_wait.id)).inspect_err(|error| tool.refused(error))?;
@@ -213,35 +218,36 @@ impl Tools {
     }
 
     /// Records for deadlock detection that a task with the tool slots `holds` waits for the tool
-    /// `name` with this `cap`, until the returned guard is dropped. Returns `None`, and records nothing, if `holds`
+    /// `name`, until the returned guard is dropped. Returns `None`, and records nothing, if `holds`
     /// is `None`.
     ///
     /// # Errors
     ///
     /// `Refused` with the reason `Deadlock` if the wait could never end.
-    fn record_wait(
-        &self,
-        name: &str,
-        cap: usize,
-        holds: Option<&Chain>,
-    ) -> Result<Option<DeadlockGuard>, Error> {
+    fn record_wait(&self, name: &str, holds: Option<&Chain>) -> Result<Option<DeadlockGuard>, Error> {
         let Some(holds) = holds else { return Ok(None) };
-        let mut holdings = self.holdings.lock();
-        match holdings.begin_wait(name, cap, holds.ids()) {
-            Ok(id) => Ok(Some(DeadlockGuard { id, holdings: self.holdings.clone() })),
-            Err(cycle) => {
-                let held = holds.names().join(", ");
-                Err(Error::new(
-                    ErrorKind::Refused(Reason::Deadlock),
-                    format!(
-                        "deadlock: this task holds {held} and wants {name}, and every holder of {name} waits in turn for {}. \
-                         Take tools in one order everywhere, raise a cap, or release {held} before waiting for {name}",
-                        cycle.join(", ")
-                    ),
-                )
-                .at(&name.into()))
+        let begun = self.holdings.lock().begin_wait(name, holds.ids(), |tool| self.slots_in_force(tool));
+        let id = begun.map_err(|cycle| deadlock_error(name, holds, &cycle))?;
+        Ok(Some(DeadlockGuard { id, holdings: self.holdings.clone() }))
+    }
+
+    /// Resolves with a rejection if the wait of a task for the tool `name` can never end any more,
+    /// within [`DEADLOCK_CHECK_INTERVAL`]. `recorded` are the tool slots that the task holds, and
+    /// the record of the wait. Never resolves if it is `None`.
+    async fn deadlock(&self, name: &str, recorded: Option<(&Chain, &DeadlockGuard)>) -> Error {
+        let Some((holds, wait)) = recorded else { return std::future::pending().await };
+        loop {
+            tokio::time::sleep(DEADLOCK_CHECK_INTERVAL).await;
+            let checked = self.holdings.lock().check_wait(wait.id, |tool| self.slots_in_force(tool));
+            if let Err(cycle) = checked {
+                return deadlock_error(name, holds, &cycle);
             }
         }
+    }
+
+    /// Returns the number of slots of a tool that are in force. 0 if there is no such tool.
+    fn slots_in_force(&self, name: &str) -> usize {
+        self.tools.get(name).map_or(0, |tool| tool.admission.slots_in_force())
     }
 
     /// Returns the error for a tool that does not exist. Its message suggests a similar name if
@@ -270,6 +276,18 @@ impl Tools {
     pub(crate) fn drain(&self) {
         self.tools.values().for_each(|tool| tool.admission.drain());
     }
+}
+
+/// Returns the rejection of a task that holds the tool slots `holds` and would wait for the tool
+/// `name` for ever. `cycle` are the names of the tools in the deadlock.
+fn deadlock_error(name: &str, holds: &Chain, cycle: &[String]) -> Error {
+    let held = holds.names().join(", ");
+    let text = format!(
+        "deadlock: this task holds {held} and wants {name}, and every holder of {name} waits in turn for {}. \
+         Take tools in one order everywhere, raise a cap, or release {held} before waiting for {name}",
+        cycle.join(", ")
+    );
+    Error::new(ErrorKind::Refused(Reason::Deadlock), text).at(&name.into())
 }
 
 /// A slot of a tool, from [`Gate::acquire_tool`](crate::Gate::acquire_tool). Dropping it releases

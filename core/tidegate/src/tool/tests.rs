@@ -1,5 +1,5 @@
 use super::*;
-use crate::config::Config;
+use crate::config::{Config, LimitSettings};
 
 fn tools(caps: &[(&str, usize)]) -> Arc<Tools> {
     let mut config = Config::default();
@@ -46,6 +46,42 @@ async fn cycle_of_two_tasks_rejects_one_and_serves_the_other() {
     let got = first.await.expect("no panic").expect("the other one gets its slot");
     drop((got, db));
     assert_eq!(tools.snapshot(&[], clock::now()).values().map(|tool| tool.in_flight).sum::<usize>(), 0);
+}
+
+/// `db` has one slot in force, although its cap is 8.
+#[tokio::test(start_paused = true)]
+async fn cycle_over_a_tool_with_an_adaptive_limit_is_rejected() {
+    let limit = LimitSettings::new().start(1).min(1);
+    let db = crate::config::Tool::new(8).latency(Duration::from_secs(1)).limit(limit);
+    let config = Config::builder().tool("db", db).tool("search", 1).build().expect("valid");
+    let tools = Arc::new(Tools::new(&config.tools, &Metrics::new().expect("series"), None));
+    let db = take(&tools, "db", None).await.expect("free");
+    let search = take(&tools, "search", None).await.expect("free");
+    let first = spawn_take(&tools, "search", &db);
+    tokio::task::yield_now().await;
+    let error = take(&tools, "db", Some(search.chain())).await.expect_err("a cycle");
+    assert_eq!(error.reason(), Some(Reason::Deadlock));
+    drop(search);
+    drop(first.await.expect("no panic").expect("the other one gets its slot"));
+}
+
+/// While two tasks wait, the limit of `db` falls, and the only holder that does not wait releases
+/// its slot.
+#[tokio::test(start_paused = true)]
+async fn cycle_that_a_falling_limit_closes_rejects_one_and_serves_the_other() {
+    let tools = tools(&[("db", 2), ("search", 1)]);
+    let search = take(&tools, "search", None).await.expect("free");
+    let db = take(&tools, "db", None).await.expect("free");
+    let busy = take(&tools, "db", None).await.expect("free");
+    let first = spawn_take(&tools, "search", &db);
+    let second = spawn_take(&tools, "db", &search);
+    tokio::task::yield_now().await;
+    tools.tools["db"].admission.set_limit(1);
+    drop(busy);
+    let error = first.await.expect("no panic").expect_err("the cycle is closed");
+    assert_eq!(error.reason(), Some(Reason::Deadlock));
+    drop(db);
+    drop(second.await.expect("no panic").expect("the other one gets its slot"));
 }
 
 #[tokio::test(start_paused = true)]
