@@ -90,10 +90,15 @@ impl Error {
         self.with_note(format_args!("the last attempt failed: {class}"))
     }
 
-    /// Appends to the message that the gate's list of the pool's replicas is missing or out of
-    /// date, and the `problem` that caused this.
-    pub(crate) fn with_discovery_problem(self, problem: &str) -> Self {
-        self.with_note(format_args!("the replicas of the pool are not known: {problem}"))
+    /// Appends to the message that the gate's list of the pool's replicas is missing or, if
+    /// replicas `are_known`, out of date, and the `problem` that caused this.
+    pub(crate) fn with_discovery_problem(self, problem: &str, are_known: bool) -> Self {
+        let subject = if are_known {
+            "the list of the pool's replicas is out of date"
+        } else {
+            "the replicas of the pool are not known"
+        };
+        self.with_note(format_args!("{subject}: {problem}"))
     }
 
     /// Appends to the message why replicas of the pool accept no calls: for each, its URL and the

@@ -111,26 +111,33 @@ impl TargetPool {
         PoolCheck { target: self.admission.name().clone(), problem: self.problem(), replicas }
     }
 
-    /// Adds to a rejection why the replicas of the pool are unknown or out of date. Otherwise, if the
-    /// call waited because replicas accept no calls, adds these replicas and the reason of each.
+    /// Adds the problems of the pool ([`Self::with_problems`]) to the rejection of a call that
+    /// waited for a replica. Returns other errors unchanged.
     pub(crate) fn explain_rejection(&self, rejection: Error) -> Error {
-        let replicas = self.admission.replicas();
-        match self.problem() {
-            Some(problem) => return rejection.with_discovery_problem(&problem),
-            None if replicas.is_empty() => {
-                return rejection.with_discovery_problem("no replica was configured or found");
-            }
-            None => {}
+        let rule = rejection.why().map(|why| why.rule);
+        match rule {
+            Some(Rule::Outage | Rule::CoolDown | Rule::Replicas) => self.with_problems(rejection),
+            _ => rejection,
         }
-        let waited_for_replica = rejection
-            .why()
-            .is_none_or(|why| matches!(why.rule, Rule::Outage | Rule::CoolDown | Rule::Replicas));
+    }
+
+    /// Adds to a rejection why the replicas of the pool are unknown or out of date, and which
+    /// replicas accept no calls, with the reason of each.
+    fn with_problems(&self, rejection: Error) -> Error {
+        let (problem, replicas) = (self.problem(), self.admission.replicas());
+        let rejection = match problem.as_deref() {
+            Some(problem) => rejection.with_discovery_problem(problem, !replicas.is_empty()),
+            None if replicas.is_empty() => {
+                rejection.with_discovery_problem("no replica was configured or found", false)
+            }
+            None => rejection,
+        };
         let closed: Vec<(Arc<str>, &str)> = replicas
             .iter()
             .filter(|replica| !replica.is_eligible)
             .map(|replica| (replica.url.clone(), replica.problem.unwrap_or(replica.state)))
             .collect();
-        if !waited_for_replica || closed.is_empty() {
+        if closed.is_empty() {
             return rejection;
         }
         rejection.with_replica_problems(&closed, closed.len() == replicas.len())
@@ -202,6 +209,6 @@ impl TargetPool {
             (true, _) => "the pool has no replica",
             (false, _) => "no replica of the pool can take the request now",
         };
-        self.explain_rejection(Error::new(ErrorKind::Refused(Reason::Outage), text).at(self.admission.name()))
+        self.with_problems(Error::new(ErrorKind::Refused(Reason::Outage), text).at(self.admission.name()))
     }
 }

@@ -165,9 +165,9 @@ impl Target {
         }
     }
 
-    /// Adds to a rejection why the replicas of the pool are unknown or out of date. Returns the
-    /// rejection unchanged if the target is not a pool, or if replicas are known and the latest
-    /// lookup succeeded.
+    /// Adds to the rejection of a call that waited for a replica what is wrong with the pool and
+    /// its replicas. Returns the error unchanged if the target is not a pool, or if the call waited
+    /// for something else.
     pub(crate) fn explain_rejection(&self, rejection: Error) -> Error {
         match &self.pool {
             Some(pool) => pool.explain_rejection(rejection),

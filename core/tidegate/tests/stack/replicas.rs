@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::{Request, Uri};
 use parking_lot::Mutex;
 use tidegate::config::{Pool, Replica, Target};
-use tidegate::{ErrorKind, Gate, RequestBody, Transport};
+use tidegate::{Error, ErrorKind, Gate, RequestBody, Transport};
 
 use crate::support::*;
 
@@ -162,15 +162,21 @@ fn missing_key_is_an_error_when_the_gate_is_created() {
     assert!(open("PATH").is_ok());
 }
 
+/// Returns the path of a replica file that does not exist yet, and a gate that reads it.
+fn of_file_over(transport: Transport, name: &str) -> (std::path::PathBuf, Gate) {
+    let path = std::env::temp_dir().join(format!("tidegate-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let pool = Pool::from_file(path.display().to_string());
+    let target = Target::new("llama").pool(pool).deadline(30 * SECOND);
+    (path, Gate::builder().target(target).build_over(transport).unwrap())
+}
+
 /// Returns the path of a replica file that does not exist yet, a gate that reads it, and the list
 /// of the URLs of calls.
 fn of_file(name: &str) -> (std::path::PathBuf, Gate, Arc<Mutex<Vec<Uri>>>) {
-    let path = std::env::temp_dir().join(format!("tidegate-{name}-{}", std::process::id()));
-    let _ = std::fs::remove_file(&path);
     let (transport, asked) = answering();
-    let pool = Pool::from_file(path.display().to_string());
-    let target = Target::new("llama").pool(pool).deadline(30 * SECOND);
-    (path, Gate::builder().target(target).build_over(transport).unwrap(), asked)
+    let (path, gate) = of_file_over(transport, name);
+    (path, gate, asked)
 }
 
 #[tokio::test(start_paused = true)]
@@ -198,6 +204,30 @@ async fn rejection_reports_why_no_replica_is_known() {
     let missing = format!("; the replicas of the pool are not known: {}: cannot be read", path.display());
     assert!(error.message().contains(&missing), "{error}");
     assert!(began.elapsed() <= 30 * SECOND && asked.lock().is_empty());
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rejection_reports_that_the_known_replicas_are_out_of_date() {
+    let down = tokio::time::Instant::now() + 5 * SECOND;
+    let (transport, _) = upstream(move |_, _, exchange| async move {
+        match tokio::time::Instant::now() < down {
+            true => Ok(json(exchange, ANSWER)),
+            false => Err(Error::new(ErrorKind::Connect, "refused").with_connect_refused()),
+        }
+    });
+    let (path, gate) = of_file_over(transport, "gone");
+    std::fs::write(&path, A).unwrap();
+    read(gate.client().call(ask("http://llama/v1/chat/completions")).await.unwrap()).await.unwrap();
+    std::fs::remove_file(&path).unwrap();
+    // The replica is polled for 10 s after the call, and is found down.
+    tokio::time::sleep(8 * SECOND).await;
+    let error = gate.client().call(ask("http://llama/v1/chat/completions")).await.unwrap_err();
+    let outdated =
+        format!("; the list of the pool's replicas is out of date: {}: cannot be read", path.display());
+    assert!(error.message().contains(&outdated), "{error}");
+    let refused = "no replica accepts calls (http://10.0.0.1:8000: connections are refused)";
+    assert!(error.message().contains(refused), "{error}");
     assert_idle(&gate);
 }
 

@@ -13,6 +13,37 @@ async fn pool_without_replicas_reports_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn rejection_for_another_reason_does_not_mention_replicas() {
+    let (transport, log) = replicas(|_, _, _| Act::Answer);
+    let gate = targeted(transport, |_| Pool::dynamic(), |t| t.max_prompt(1));
+    let text = gate.client().call(chat(false)).await.expect_err("too long").to_string();
+    assert!(text.contains("`max_prompt`") && !text.contains("replica"), "{text}");
+    assert_all_idle(&gate, &log);
+}
+
+#[tokio::test(start_paused = true)]
+async fn error_of_a_call_in_flight_does_not_mention_other_replicas() {
+    let (transport, log) = replicas(|at, what, _| match (at, what) {
+        ("b", _) => Act::Refuse,
+        (_, RequestKind::Call) => Act::Hang,
+        _ => Act::Answer,
+    });
+    let gate = pooled(transport, |p| p.health("/health"));
+    let call = async || {
+        let mut request = chat(false);
+        let deadline = Some(tokio::time::Instant::now() + 10 * SECOND);
+        request.extensions_mut().insert(tidegate::Context { deadline, ..Default::default() });
+        gate.client().call(request).await.expect_err("no answer")
+    };
+    call().await;
+    assert!(replicas_of(&gate).iter().any(|replica| replica["state"] != "in"), "{:?}", replicas_of(&gate));
+    let error = call().await;
+    assert_eq!(error.kind(), ErrorKind::Deadline, "{error}");
+    assert!(!error.message().contains("replica"), "{error}");
+    assert_all_idle(&gate, &log);
+}
+
+#[tokio::test(start_paused = true)]
 async fn rejection_of_a_full_pool_names_the_cap() {
     let (transport, log) = replicas(|_, _, _| Act::Hang);
     let gate = targeted(transport, |p| p.cap(1), |t| t.wait(SECOND));
