@@ -1,5 +1,5 @@
-//! The metrics of the replicas of a pool. The metrics of a replica are removed when it leaves the
-//! pool.
+//! The metrics of the replicas of a pool. The metrics of a replica that has left the pool are
+//! removed before the next export, or when there are too many.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,7 +8,11 @@ use parking_lot::Mutex;
 use prometheus::{Gauge, IntCounter};
 
 use super::families::{Families, LabelValues, set_or_remove};
-use crate::placement::ReplicaView;
+use crate::placement::{MAX_REPLICAS, ReplicaView};
+
+/// Maximum number of replicas of a target that have series, because the metrics may never be
+/// exported.
+const MAX_KNOWN: usize = 2 * MAX_REPLICAS;
 
 /// The causes of failed attempts at a replica, which are label values, each with the failure
 /// classes that it covers. Failures that the request itself caused have no cause and are not
@@ -31,6 +35,9 @@ struct ReplicaMetrics {
     in_flight: Gauge,
     limit: Gauge,
     in_choice: Gauge,
+    /// Number of events of all replicas of the target up to the latest event of this one. 0 if this
+    /// one had none.
+    last_event: u64,
 }
 
 impl ReplicaMetrics {
@@ -45,6 +52,7 @@ impl ReplicaMetrics {
             in_flight: families.replica_in_flight.with_label_values(labels),
             limit: families.replica_limit.with_label_values(labels),
             in_choice: families.replica_in_choice.with_label_values(labels),
+            last_event: 0,
         }
     }
 
@@ -66,7 +74,14 @@ impl ReplicaMetrics {
 pub(super) struct ReplicaSeries {
     families: Arc<Families>,
     target: Arc<str>,
-    known: Mutex<HashMap<Arc<str>, ReplicaMetrics>>,
+    known: Mutex<Known>,
+}
+
+/// The replicas that have series.
+struct Known {
+    by_url: HashMap<Arc<str>, ReplicaMetrics>,
+    /// Number of events that were counted for any replica.
+    events: u64,
 }
 
 impl ReplicaSeries {
@@ -78,7 +93,7 @@ impl ReplicaSeries {
         listed: impl Iterator<Item = &'a Arc<str>>,
     ) -> Self {
         let metrics = |url: &Arc<str>| (url.clone(), ReplicaMetrics::new(families, &[target, url]));
-        let known = Mutex::new(listed.map(metrics).collect());
+        let known = Mutex::new(Known { by_url: listed.map(metrics).collect(), events: 0 });
         Self { families: families.clone(), target: target.clone(), known }
     }
 
@@ -103,13 +118,25 @@ impl ReplicaSeries {
     /// Increments the counter that `counter` selects from the series of the replica.
     ///
     /// Creates the series if they do not exist, because the replica joined or left the pool after
-    /// the last export. If the replica left, the next export removes the series.
+    /// the last export. If the replica left, the next export removes the series. If there are
+    /// [`MAX_KNOWN`] others, those of the replica whose last event was longest ago are removed.
     fn count(&self, replica: &Arc<str>, counter: impl Fn(&ReplicaMetrics) -> Option<&IntCounter>) {
         let mut known = self.known.lock();
-        if !known.contains_key(replica) {
-            known.insert(replica.clone(), self.create(replica));
+        let Known { by_url, events } = &mut *known;
+        if !by_url.contains_key(replica) {
+            if by_url.len() >= MAX_KNOWN
+                && let Some((oldest, _)) = by_url.iter().min_by_key(|(_, metrics)| metrics.last_event)
+            {
+                let oldest = oldest.clone();
+                by_url.remove(&oldest);
+                self.remove(&oldest);
+            }
+            by_url.insert(replica.clone(), self.create(replica));
         }
-        if let Some(counter) = known.get(replica).and_then(counter) {
+        *events += 1;
+        let Some(metrics) = by_url.get_mut(replica) else { return };
+        metrics.last_event = *events;
+        if let Some(counter) = counter(metrics) {
             counter.inc();
         }
     }
@@ -118,22 +145,48 @@ impl ReplicaSeries {
         ReplicaMetrics::new(&self.families, &[&self.target, replica])
     }
 
+    /// Removes the series of a replica.
+    fn remove(&self, replica: &str) {
+        let causes = CAUSES.map(|(cause, _)| cause).to_vec();
+        let labels = [("target", vec![&*self.target]), ("replica", vec![replica]), ("cause", causes)];
+        self.families.remove("replica", &LabelValues::from(labels));
+    }
+
     /// Sets the gauges of the current replicas of the pool, and removes the series of replicas that
     /// have left. Called before the metrics are exported.
     pub(super) fn set(&self, views: &[ReplicaView]) {
-        let mut known = self.known.lock();
-        known.retain(|replica, _| {
+        let by_url = &mut self.known.lock().by_url;
+        by_url.retain(|replica, _| {
             let stays = views.iter().any(|view| view.url == *replica);
             if !stays {
-                let causes = CAUSES.map(|(cause, _)| cause).to_vec();
-                let labels = [("target", vec![&*self.target]), ("replica", vec![replica]), ("cause", causes)];
-                self.families.remove("replica", &LabelValues::from(labels));
+                self.remove(replica);
             }
             stays
         });
         for view in views {
-            let metrics = known.entry(view.url.clone()).or_insert_with(|| self.create(&view.url));
+            let metrics = by_url.entry(view.url.clone()).or_insert_with(|| self.create(&view.url));
             metrics.set(&self.families, &[&self.target, &view.url], view);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn series_of_former_replicas_are_bounded_without_an_export() {
+        let families = Arc::new(Families::new().expect("families"));
+        let series = ReplicaSeries::new(&families, &"llm".into(), std::iter::empty());
+        let stays = "http://stays".into();
+        for n in 0..1_000 {
+            series.called(&stays);
+            series.called(&format!("http://replica-{n}").into());
+        }
+        let text = families.text();
+        let calls = text.lines().filter(|line| line.starts_with("tidegate_replica_calls_total{"));
+        assert_eq!(calls.count(), MAX_KNOWN);
+        let expected = r#"tidegate_replica_calls_total{replica="http://stays",target="llm"} 1000"#;
+        assert!(text.contains(expected), "{text}");
     }
 }
