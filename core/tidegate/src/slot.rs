@@ -103,8 +103,9 @@ impl Slot {
     /// The failure is classified as any other. A transient failure such as 429, 503 or 529 can
     /// start a cool-down of the target, during which no call is sent to it. `retry_after` is the
     /// delay that the upstream asked for, or `None` if it asked for none. Failures such as 400 and
-    /// 404 show that the target is up. The gRPC codes correspond to these statuses:
-    /// RESOURCE_EXHAUSTED 429, UNAVAILABLE 503, DEADLINE_EXCEEDED 504, INTERNAL 500.
+    /// 404 show that the target is up. A call that the upstream did not execute (429, 503, 529) is
+    /// not charged. The gRPC codes correspond to these statuses: RESOURCE_EXHAUSTED 429,
+    /// UNAVAILABLE 503, DEADLINE_EXCEEDED 504, INTERNAL 500.
     pub fn failed(&mut self, status: Option<StatusCode>, retry_after: Option<Duration>) -> bool {
         let outcome = match status {
             Some(status) => {
@@ -124,6 +125,10 @@ impl Slot {
                 record.is_failed = true;
             });
             call.on_failed_attempt(&outcome);
+            let is_by_rate = || outcome.retry_after().is_some() || held.permit.is_budget_exhausted();
+            if let Some(ended) = outcome.ended(false, is_by_rate) {
+                held.permit.set_ended(ended);
+            }
             if outcome.is_rate_limited() {
                 held.permit.on_rate_headers(held.exchange.sent_at(), &RateHeaders::default(), true);
             }

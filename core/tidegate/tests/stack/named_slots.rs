@@ -110,6 +110,18 @@ async fn request_error_is_no_evidence_against_the_target() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn call_that_was_rejected_unread_is_not_charged() {
+    let gate = pair(|t| t.cap(8).rpm(60));
+    let level = || seen(&gate).budgets["requests"].level;
+    let before = level();
+    let mut slot = gate.acquire_slot("bedrock", &Context::default()).await.unwrap();
+    assert_eq!(level(), before - 1);
+    assert!(slot.failed(Some(StatusCode::SERVICE_UNAVAILABLE), None));
+    drop(slot);
+    assert_eq!(level(), before);
+}
+
+#[tokio::test(start_paused = true)]
 async fn three_broken_exchanges_are_an_outage_until_a_probe_succeeds() {
     let gate = pair(|t| t.cap(8));
     gate.acquire_slot("bedrock", &Context::default()).await.unwrap().succeeded();

@@ -13,12 +13,16 @@ use tidegate_protocol::Usage;
 use tidegate_tokens::LengthSample;
 
 /// Reports the outcome of an attempt to its replica or, if the target is not a pool, to the target.
-/// Returns what the call must wait for before a retry. Does nothing, and returns [`Hold::No`], if
-/// the outcome shows nothing about the upstream.
+/// Returns what the call must wait for before a retry. Reports nothing, and returns [`Hold::No`],
+/// if the outcome shows nothing about the upstream. Marks the charges of an attempt that the
+/// upstream did not execute to be refunded.
 ///
 /// An error that a retry would not change, such as 400, shows that a single server is up, so it
 /// counts as accepted. A replica may itself be the cause: see [`Fault::Rejected`].
 pub(crate) fn apply(call: &Call, permit: &mut Permit, outcome: &AttemptOutcome) -> Hold {
+    if outcome.never_executed() {
+        permit.mark_unsent();
+    }
     if outcome.is_inconclusive() {
         return Hold::No;
     }

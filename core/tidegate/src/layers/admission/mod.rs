@@ -95,9 +95,8 @@ fn cancellation_error(call: &Call, cause: Cancellation) -> Error {
     error
 }
 
-/// Updates the rate budgets from the rate-limit headers of a response. If the upstream did not
-/// execute the attempt, also marks its charge to be refunded. Does nothing if `permit` is `None`,
-/// because the slot was already released.
+/// Updates the rate budgets from the rate-limit headers of a response. Does nothing if `permit` is
+/// `None`, because the slot was already released.
 fn apply_rate_headers(
     call: &Call,
     permit: Option<&mut Permit>,
@@ -112,8 +111,5 @@ fn apply_rate_headers(
     {
         let headers = RateHeaders::read(response.headers(), clock::wall());
         permit.on_rate_headers(call.sent_at(), &headers, outcome.is_rate_limited());
-    }
-    if outcome.never_executed() {
-        permit.mark_unsent();
     }
 }
