@@ -103,7 +103,8 @@ impl Hedge {
         let theirs = tokio::select! {
             biased;
             ours = &mut first => {
-                if !outcome_of(&ours).is_retryable() {
+                let failure = outcome_of(&ours);
+                if !failure.is_retryable() {
                     return ours;
                 }
                 // Releases the slot of the failed attempt, and does not delay the hedge.
@@ -119,11 +120,15 @@ impl Hedge {
                 let outcome = outcome_of(&theirs);
                 if !outcome.is_accepted() {
                     pair.on_failed_hedge(&outcome);
+                    drop(theirs);
+                    drop(pair);
                     return match detached {
                         Some(ours) => ours,
                         None => detaching.await,
                     };
                 }
+                // The retry layer counts only the result that it gets.
+                call.on_failed_attempt(&failure);
                 theirs
             }
             theirs = &mut second => {

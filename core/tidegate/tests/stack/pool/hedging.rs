@@ -115,6 +115,8 @@ async fn failure_of_one_attempt_leaves_the_other() {
     read(gate.client().call(chat(true)).await.unwrap()).await.unwrap();
     assert_eq!(start.elapsed(), 9 * SECOND);
     assert_eq!((hedges(&gate, "won"), log.calls().len()), (1, 2));
+    let failures = &gate.snapshot().targets["llm"].failed_attempts;
+    assert_eq!(failures.get("server_error"), Some(&1), "{failures:?}");
     assert_all_idle(&gate, &log);
 }
 
@@ -168,6 +170,33 @@ async fn unfinished_body_of_the_failed_first_attempt_does_not_delay_the_hedge() 
     assert_eq!((start.elapsed(), hedges(&gate, "won")), (3500 * MS, 1));
     assert_eq!(gate.snapshot().targets["llm"].in_flight, 1, "the hedge's alone");
     assert_eq!(read(response).await.unwrap(), STREAM.concat());
+    assert_all_idle(&gate, &log);
+}
+
+/// Both attempts fail with a body that never ends. The head of the first failure is held until 3 s,
+/// and its body is read until 4 s. The head of the second failure is held until 3.5 s.
+#[tokio::test(start_paused = true)]
+async fn failed_hedge_releases_its_slot_before_the_first_failure_is_read() {
+    let asked = Arc::new(Mutex::new(0));
+    let (transport, log) = replicas(move |_, what, _| {
+        if what != RequestKind::Call {
+            return Act::Answer;
+        }
+        let mut asked = asked.lock();
+        *asked += 1;
+        let failure = Act::FailedStream(vec![(60 * SECOND, Some("{}"))]);
+        match *asked {
+            1 => failure.after(2 * SECOND),
+            2 => failure.after(SECOND),
+            _ => Act::stream(MS),
+        }
+    });
+    let gate = pooled(transport, |p| p.hedge(1500 * MS));
+    let client = gate.client();
+    let call = tokio::spawn(async move { read(client.call(chat(true)).await?).await });
+    tokio::time::sleep(3750 * MS).await;
+    assert_eq!(gate.snapshot().targets["llm"].in_flight, 1, "the first attempt's alone");
+    assert_eq!(call.await.unwrap().unwrap(), STREAM.concat());
     assert_all_idle(&gate, &log);
 }
 
