@@ -129,10 +129,11 @@ async fn make_attempts<S: InnerService>(
 
 /// Returns the failure of the last attempt to the caller. `why` is the reason why no retry follows.
 /// In mode `enforce`, counts that reason and adds the header `x-should-retry: false` to an error
-/// response. If admission rejected a retry, adds the class of the last upstream failure to the
-/// error.
+/// response. A rejection by admission is not counted here, because it is counted by its own reason.
+/// If admission rejected a retry, adds the class of the last upstream failure to the error.
 fn return_failure(call: &Call, result: AttemptResult, why: GiveUpReason) -> AttemptResult {
-    if call.is_enforced() {
+    let is_rejection = result.as_ref().is_err_and(|error| error.reason().is_some());
+    if call.is_enforced() && !is_rejection {
         call.target().metrics().gave_up(why);
     }
     match result {

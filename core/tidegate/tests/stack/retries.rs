@@ -36,6 +36,18 @@ async fn returned_failure_forbids_retries_and_is_otherwise_unchanged() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn rejection_by_admission_is_not_counted_as_a_failure_without_a_retry() {
+    let (transport, _) = upstream(|_, _, exchange| async move { Ok(json(exchange, ANSWER)) });
+    let gate = gate(transport, |t| t.cap(1).wait(SECOND));
+    let _held = gate.acquire_slot("llm", &Context::default()).await.unwrap();
+    let error = gate.client().call(chat(false)).await.unwrap_err();
+    assert_eq!(error.reason(), Some(Reason::WaitBudget));
+    let target = &gate.snapshot().targets["llm"];
+    assert!(target.gave_up.is_empty(), "{:?}", target.gave_up);
+    assert_eq!(target.tenants["default"].refused["wait_budget"], 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn caller_sets_the_number_of_attempts() {
     for (max_attempts, expected) in [(None, 4), (Some(0), 1), (Some(1), 1), (Some(9), 9)] {
         let (transport, seen) = upstream(|_, _, _| async { Ok(status(500, &[], "{}")) });
