@@ -51,7 +51,8 @@ impl<'a> From<&'a str> for CallName<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallStatus {
-    /// The call is queued for a slot, or the task waits for a tool.
+    /// The call is queued for a slot, its prompt is being counted before that, or the task waits
+    /// for a tool.
     Waiting,
     /// An attempt failed, and the call sleeps before it is queued again.
     BackingOff,
@@ -126,7 +127,12 @@ impl Explanation {
             ..Self::new(call.id(), call.tenant(), call.lane(), passed(call.queued_at()))
         };
         let Some(attempt) = call.current_attempt() else {
-            explanation.text = format!("sent to {name} without a slot, because the request runs no model");
+            explanation.text = if call.is_inference() {
+                explanation.state = CallStatus::Waiting;
+                format!("waits for a slot of {name}: its prompt is being counted")
+            } else {
+                format!("sent to {name} without a slot, because the request runs no model")
+            };
             return explanation;
         };
         if let Some(released) = attempt.released_at {

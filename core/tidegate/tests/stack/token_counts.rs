@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tidegate::config::{Mode, Tokenizer};
 use tidegate::internals::{Call, GateRequest};
-use tidegate::{Error, Gate, RequestBody, ResponseBody, Transport};
+use tidegate::{CallStatus, Error, Gate, RequestBody, ResponseBody, Transport};
 use tokio::time::{Duration, Instant};
 
 use crate::support::{ANSWER, Exchange, SECOND, assert_idle, gate, json as answer, read, status, upstream};
@@ -97,6 +97,24 @@ async fn vllm_counts_prompts_without_a_slot() {
     read(gate.client().call(sealed).await.expect("an answer")).await.expect("all of it");
     assert_eq!(server.asked.lock()[0].0, json!({"model": "m", "prompt": "hello"}));
     assert_eq!(*server.known.lock(), [Some(4321), Some(4321)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn call_whose_prompt_is_being_counted_is_explained_as_waiting() {
+    let (transport, _) = vllm(|exchange| async move {
+        tokio::time::sleep(SECOND / 10).await;
+        Ok(tokens(exchange))
+    });
+    let gate = gate(transport, |t| t.tokenizer(Tokenizer::Vllm));
+    let body = chat();
+    let explained = async {
+        tokio::time::sleep(SECOND / 20).await;
+        gate.explain_all(1).pop().expect("a call")
+    };
+    let ((), told) = tokio::join!(send(&gate, &body), explained);
+    assert_eq!(told.state, CallStatus::Waiting);
+    assert!(told.text.contains("its prompt is being counted"), "{}", told.text);
+    assert_idle(&gate);
 }
 
 #[tokio::test(start_paused = true)]
