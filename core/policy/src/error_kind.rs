@@ -10,7 +10,7 @@ labelled! {
         Config = "config",
         /// No tool or target of the requested name is configured.
         Unknown = "unknown",
-        /// The call was not admitted. Nothing was sent.
+        /// The call, or a retry of it, was not admitted. Nothing was sent in this attempt.
         Refused(Reason) = "refused",
         /// The deadline of the call passed after the call was admitted.
         Deadline = "deadline",
@@ -22,9 +22,10 @@ labelled! {
         /// The caller did not read the response for longer than the configured limit, and the slot
         /// of the call was released.
         ReaderStalled = "reader_stalled",
-        /// No connection could be established. Nothing was sent.
+        /// No connection could be established. Nothing was sent in this attempt.
         Connect = "connect",
-        /// No connection was established within the connect limit. Nothing was sent.
+        /// No connection was established within the connect limit. Nothing was sent in this
+        /// attempt.
         ConnectTimeout = "connect_timeout",
         /// The connection failed after the request, or a part of it, was sent.
         Transport = "transport",
@@ -74,8 +75,8 @@ impl ErrorKind {
         )
     }
 
-    /// Returns `true` if nothing was sent to the upstream, so that sending the request again is
-    /// safe.
+    /// Returns `true` if nothing was sent to the upstream in the attempt that ended with this
+    /// error. Earlier attempts of the call may have been sent.
     pub fn never_sent(self) -> bool {
         matches!(self, Self::Refused(_) | Self::Connect | Self::ConnectTimeout | Self::Request)
     }

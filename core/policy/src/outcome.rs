@@ -90,6 +90,11 @@ impl AttemptOutcome {
         }
     }
 
+    /// Returns `true` if a part of the request may have reached the upstream.
+    pub fn may_have_been_sent(&self) -> bool {
+        !matches!(self, Self::Failed(failure) if failure.kind.never_sent())
+    }
+
     /// Returns `true` if the upstream does not serve the model of the request. The body of the
     /// response names the error; otherwise, the path of the request may be unknown instead.
     pub fn lacks_model(&self) -> bool {

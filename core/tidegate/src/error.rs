@@ -45,6 +45,8 @@ struct Inner {
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
     cause: FailureCause,
     replica: Option<Arc<str>>,
+    /// `true` if an earlier attempt of the call may have reached the upstream.
+    was_sent: bool,
     extensions: http::Extensions,
 }
 
@@ -63,6 +65,7 @@ impl Error {
             source: None,
             cause: FailureCause::Upstream,
             replica: None,
+            was_sent: false,
             extensions: http::Extensions::new(),
         }))
     }
@@ -88,6 +91,13 @@ impl Error {
     /// Appends the failure class of the last attempt, for example `overloaded`, to the message.
     pub(crate) fn with_last_failure(self, class: &str) -> Self {
         self.with_note(format_args!("the last attempt failed: {class}"))
+    }
+
+    /// Records, if `was_sent` is `true`, that an earlier attempt of the call may have reached the
+    /// upstream. [`Error::never_sent`] then returns `false`.
+    pub(crate) fn with_earlier_attempt_sent(mut self, was_sent: bool) -> Self {
+        self.0.was_sent |= was_sent;
+        self
     }
 
     /// Appends to the message that the gate's list of the pool's replicas is missing or, if
@@ -273,10 +283,10 @@ impl Error {
         self.0.kind.is_retryable()
     }
 
-    /// Returns `true` if no part of the request reached the upstream, so that the request can be
-    /// sent again without being executed twice.
+    /// Returns `true` if no part of the request reached the upstream in any attempt of the call, so
+    /// that the request can be sent again without being executed twice.
     pub fn never_sent(&self) -> bool {
-        self.0.kind.never_sent()
+        self.0.kind.never_sent() && !self.0.was_sent
     }
 
     /// Returns the HTTP status that [`Error::response`] uses for the kind: for example, 429 if a

@@ -45,9 +45,11 @@ impl Call {
     /// Inserts the records of a losing hedge's admitted attempts into this call, before the current
     /// attempt. Called when the hedge has ended.
     pub(crate) fn add_lost_hedge(&self, hedge: &Self) {
+        let was_sent = hedge.sent_attempts() > 0;
         let theirs = hedge.state().attempts.clone();
         let mut state = self.state();
         state.is_hedging = false;
+        state.was_sent |= was_sent;
         let at = state.attempts.len().saturating_sub(1);
         state.attempts.splice(at..at, theirs.into_iter().filter(was_admitted));
     }

@@ -51,9 +51,11 @@ impl Call {
         RetryConfig { attempts, ..configured.clone() }
     }
 
-    /// Counts a failed attempt in the metrics, and stores its failure class for error messages.
-    /// Does nothing if the upstream did not cause the failure.
+    /// Stores whether a failed or cancelled attempt may have reached the upstream. If the upstream
+    /// caused the failure, also counts the attempt in the metrics, and stores its failure class for
+    /// error messages.
     pub(crate) fn on_failed_attempt(&self, outcome: &AttemptOutcome) {
+        self.state().was_sent |= outcome.may_have_been_sent();
         if let Some(class) = outcome.failure_class() {
             self.state().last_failure = Some(class);
             self.target().metrics().upstream_failed(class, self.placed().as_ref());

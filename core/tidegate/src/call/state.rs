@@ -27,6 +27,9 @@ pub(super) struct CallState {
     /// The failure class of the attempt that failed last, for error messages. `None` if no attempt
     /// has failed. Written by retry and hedging.
     pub(super) last_failure: Option<&'static str>,
+    /// `true` if an attempt that failed or was cancelled, or a hedge, may have reached the
+    /// upstream. Written by retry and hedging.
+    pub(super) was_sent: bool,
     /// The replicas at which attempts of the call failed. The next attempt avoids them. Written by
     /// retry and hedging.
     pub(super) tried: Vec<ReplicaId>,
@@ -176,6 +179,12 @@ impl Call {
     /// attempt has failed.
     pub(crate) fn last_failure(&self) -> Option<&'static str> {
         self.state().last_failure
+    }
+
+    /// Returns `true` if an attempt that failed or was cancelled, or a hedge, may have reached the
+    /// upstream.
+    pub(crate) fn was_sent(&self) -> bool {
+        self.state().was_sent
     }
 
     /// Returns the replica of the current attempt. `None` if it has no slot, or if the target is

@@ -69,6 +69,7 @@ async fn make_attempts<S: InnerService>(
         if outcome.is_accepted() {
             return result;
         }
+        call.on_failed_attempt(&outcome);
         if outcome == AttemptOutcome::Cancelled(Cancellation::Preempted)
             && let Some(again) = spare
         {
@@ -79,7 +80,6 @@ async fn make_attempts<S: InnerService>(
             body = again;
             continue;
         }
-        call.on_failed_attempt(&outcome);
         if avoids_replica(&outcome) {
             call.avoid(call.placed());
         }
@@ -130,7 +130,8 @@ async fn make_attempts<S: InnerService>(
 /// Returns the failure of the last attempt to the caller. `why` is the reason why no retry follows.
 /// In mode `enforce`, counts that reason and adds the header `x-should-retry: false` to an error
 /// response. A rejection by admission is not counted here, because it is counted by its own reason.
-/// If admission rejected a retry, adds the class of the last upstream failure to the error.
+/// If admission rejected a retry, adds the class of the last upstream failure to the error. Records
+/// in each error whether an earlier attempt was sent.
 fn return_failure(call: &Call, result: AttemptResult, why: GiveUpReason) -> AttemptResult {
     let is_rejection = result.as_ref().is_err_and(|error| error.reason().is_some());
     if call.is_enforced() && !is_rejection {
@@ -143,9 +144,12 @@ fn return_failure(call: &Call, result: AttemptResult, why: GiveUpReason) -> Atte
             }
             Ok(response)
         }
-        Err(error) => match (error.reason(), call.last_failure()) {
-            (Some(_), Some(last)) => Err(error.with_last_failure(last)),
-            _ => Err(error),
-        },
+        Err(error) => {
+            let error = error.with_earlier_attempt_sent(call.was_sent());
+            match (error.reason(), call.last_failure()) {
+                (Some(_), Some(last)) => Err(error.with_last_failure(last)),
+                _ => Err(error),
+            }
+        }
     }
 }

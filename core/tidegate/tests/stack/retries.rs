@@ -48,6 +48,27 @@ async fn rejection_by_admission_is_not_counted_as_a_failure_without_a_retry() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn error_after_a_sent_attempt_does_not_claim_that_nothing_was_sent() {
+    let (transport, _) = upstream(|_, _, _| async { Ok(status(500, &[], "{}")) });
+    let rejecting = gate(transport, |t| t.cap(1).wait(SECOND));
+    let client = rejecting.client();
+    let sent = tokio::spawn(async move { client.call(chat(false)).await.map(drop) });
+    tokio::task::yield_now().await;
+    let _held = rejecting.acquire_slot("llm", &Context::default()).await.unwrap();
+    let queued = rejecting.client().call(chat(false)).await.unwrap_err();
+    assert_eq!((queued.reason(), queued.never_sent()), (Some(Reason::WaitBudget), true));
+    let sent = sent.await.unwrap().unwrap_err();
+    assert_eq!((sent.reason(), sent.never_sent()), (Some(Reason::WaitBudget), false), "{sent}");
+    assert!(sent.message().contains("the last attempt failed: server_error"), "{sent}");
+
+    let (transport, _) = upstream(|n, _, _| async move {
+        if n == 0 { Ok(status(500, &[], "{}")) } else { Err(Error::new(ErrorKind::Connect, "refused")) }
+    });
+    let error = gate(transport, |t| t).client().call(chat(false)).await.unwrap_err();
+    assert_eq!((error.kind(), error.never_sent()), (ErrorKind::Connect, false));
+}
+
+#[tokio::test(start_paused = true)]
 async fn caller_sets_the_number_of_attempts() {
     for (max_attempts, expected) in [(None, 4), (Some(0), 1), (Some(1), 1), (Some(9), 9)] {
         let (transport, seen) = upstream(|_, _, _| async { Ok(status(500, &[], "{}")) });

@@ -218,7 +218,7 @@ fn overdue_in_flight(call: &Call) -> Error {
 
 /// Returns an error with the target of the call and the failure class of its last failed attempt.
 fn overdue_error(call: &Call, kind: ErrorKind, text: &str) -> Error {
-    let error = Error::new(kind, text).at(call.target().name());
+    let error = Error::new(kind, text).at(call.target().name()).with_earlier_attempt_sent(call.was_sent());
     match call.last_failure() {
         Some(last) => error.with_last_failure(last),
         None => error,
