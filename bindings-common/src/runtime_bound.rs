@@ -12,7 +12,8 @@ pub fn generation() -> u64 {
     GENERATION.load(Ordering::Relaxed)
 }
 
-/// Increases the fork generation. Must be called first in each forked child process.
+/// Increases the fork generation. Must be called in each forked child process, before any other use
+/// of a runtime there. May be called in a handler of `pthread_atfork`.
 pub fn after_fork_in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
 }

@@ -9,6 +9,7 @@ mod context;
 mod custom_transport;
 mod errors;
 mod fake_target;
+mod forks;
 mod gate;
 mod item_window;
 mod logging;
@@ -24,7 +25,7 @@ mod tool_slot;
 use pyo3::prelude::*;
 
 use crate::body_upload::{Upload, UploadCall};
-use crate::bridge::runtime::{after_fork_in_child, stop};
+use crate::bridge::runtime::stop;
 use crate::bridge::{Clock, Drain, Port, Waiter, is_virtual};
 use crate::context::Context;
 use crate::custom_transport::{CustomCall, Exchange};
@@ -44,8 +45,8 @@ use crate::tool_slot::{Permit, ToolRequest};
 #[pymodule(gil_used = false)]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     subinterpreters::require_main(module.py())?;
+    forks::watch()?;
     logging::forward();
-    module.add_function(wrap_pyfunction!(after_fork_in_child, module)?)?;
     module.add_function(wrap_pyfunction!(stop, module)?)?;
     module.add_function(wrap_pyfunction!(is_virtual, module)?)?;
     module.add_function(wrap_pyfunction!(error, module)?)?;

@@ -27,6 +27,7 @@ assert ask() == "chatcmpl-1"
 assert asyncio.run(aask()) == "chatcmpl-1"
 child = os.fork()
 if child == 0:
+    signal.alarm(30)  # A child that hangs is killed.
     assert ask() == "chatcmpl-1"
     assert asyncio.run(aask()) == "chatcmpl-1"
     assert gate.snapshot()["active"] == 0
@@ -40,14 +41,42 @@ print("done")
 
 HEADS = {"native": HEAD, "kept": HEAD.replace('api_key="k")', 'api_key="k"), transport="keep"')}
 
+# How a process forks: by Python, or by C code, which runs no hooks of Python.
+FORKS = {"by Python": "os.fork()", "by C": '__import__("ctypes").PyDLL(None).fork()'}
 
+
+@pytest.mark.parametrize("fork", FORKS)
 @pytest.mark.parametrize("way", HEADS)
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="no fork here")
-def test_gate_works_in_a_forked_child(way: str, upstream: Upstream) -> None:
+def test_gate_works_in_a_forked_child(way: str, fork: str, upstream: Upstream) -> None:
     upstream.handler = answer(CHAT)
     # A connection pool of httpx belongs to one event loop, so each process uses one loop.
     script = FORK if way == "native" else FORK.replace('assert asyncio.run(aask()) == "chatcmpl-1"\nchild', "child")
-    assert finish(start(upstream, HEADS[way] + script)) == "done\n"
+    assert finish(start(upstream, HEADS[way] + script.replace("os.fork()", FORKS[fork]))) == "done\n"
+
+
+LOST = """
+import types
+from tidegate._transport.custom_sync import lost_responses
+def assert_closed():
+    closed = threading.Event()
+    lost_responses.start()
+    lost_responses.add(types.SimpleNamespace(close=closed.set), None)
+    assert closed.wait(30)
+assert_closed()
+child = os.fork()
+if child == 0:
+    assert_closed()
+    sys.exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+print("done")
+"""
+
+
+@pytest.mark.parametrize("fork", FORKS)
+@pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="no fork here")
+def test_lost_response_is_closed_in_a_forked_child(fork: str, upstream: Upstream) -> None:
+    assert finish(start(upstream, HEAD + LOST.replace("os.fork()", FORKS[fork]))) == "done\n"
 
 
 FORK_IN_FLIGHT = """

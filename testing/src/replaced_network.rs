@@ -17,8 +17,7 @@ use tidegate::{Config, Transport};
 /// which tests may replace the network.
 const PROCESS_WORLD: u64 = 0;
 
-/// The epoch: a number that changes whenever a test world is entered or left, and when the process
-/// forks.
+/// The epoch: a number that changes whenever a test world is entered or left.
 static EPOCH: AtomicU64 = AtomicU64::new(0);
 static NEXT: AtomicU64 = AtomicU64::new(PROCESS_WORLD + 1);
 // Innermost world last. The lock is only taken by threads attached to the interpreter and never
@@ -94,12 +93,6 @@ pub fn leave(number: u64) {
     };
     EPOCH.fetch_add(1, Ordering::Release);
     drop(left);
-}
-
-/// Changes the epoch in the child process of a fork, so that values that come from the parent
-/// process are checked again.
-pub fn forked() {
-    EPOCH.fetch_add(1, Ordering::Release);
 }
 
 /// A separate value, for example a gate, for each active world (a scope in which tests may replace
@@ -187,8 +180,6 @@ mod tests {
         assert_eq!(enter_or_create(&mut worlds, "other"), (Some("other"), vec!["outer"]));
         leave(other);
         assert_eq!(enter_or_create(&mut worlds, "never"), (Some("own"), vec!["other"]));
-        forked();
-        assert_eq!(worlds.present(), None);
         let outdated = worlds.switch_world(Some("child"), |item| *item != "own");
         assert_eq!((worlds.present(), outdated), (Some(&"child"), vec!["own"]));
     }

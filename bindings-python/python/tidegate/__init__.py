@@ -129,8 +129,7 @@ if not TYPE_CHECKING:
 
 
 def _after_fork_in_child() -> None:
-    """Starts anew in a forked child, and lets it return its shared slots when it exits."""
-    _native.after_fork_in_child()
+    """Lets a forked child return its shared slots when it exits."""
     util = sys.modules.get("multiprocessing.util")
     if util is not None:
         # A child of multiprocessing first drops what its parent has registered for the exit, and then calls this.

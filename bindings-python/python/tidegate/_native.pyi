@@ -28,7 +28,6 @@ __all__ = [
     "UploadCall",
     "Waiter",
     "Window",
-    "after_fork_in_child",
     "error",
     "is_virtual",
     "stop",
@@ -56,7 +55,6 @@ _Request: TypeAlias = tuple[
     ProxyRules | None,
 ]
 
-def after_fork_in_child() -> None: ...
 def stop() -> None: ...
 def error(
     kind: str,

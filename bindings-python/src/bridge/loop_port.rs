@@ -82,10 +82,10 @@ impl Port {
         self.queue.waker.fileno()
     }
 
-    /// Returns True if the port can run native futures: it belongs to the current runtime, and is
-    /// not closed.
+    /// Returns True if the port can run native futures: it belongs to the current runtime of this
+    /// process, and is not closed.
     fn usable(&self) -> bool {
-        self.runtime_id == runtime::id() && !self.queue.is_closed()
+        self.runtime_id == runtime::id() && self.is_alive()
     }
 
     /// Returns a handle on which a thread can block until the port has results.

@@ -11,11 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use parking_lot::RwLock;
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use tidegate_bindings::{generation, start_runtime};
-use tidegate_testing::replaced_network;
 use tokio::runtime::{EnterGuard, Handle, Runtime};
 use tokio::time::Instant;
 
@@ -31,6 +30,9 @@ static BLOCKED_THREADS: AtomicUsize = AtomicUsize::new(0);
 // Locked only by threads attached to the interpreter, and never across a detach. So no other thread
 // has locked it at a fork.
 static CURRENT: RwLock<State> = RwLock::new(State::Unstarted);
+/// The fork generation to which [`CURRENT`] belongs. Older than that of the process in a forked
+/// child that has not used the runtime yet.
+static CURRENT_GENERATION: AtomicU64 = AtomicU64::new(0);
 
 /// The state of the tokio runtime of this process.
 enum State {
@@ -47,8 +49,8 @@ enum State {
     Stopped,
 }
 
-/// Returns the number of the runtime in use. Each runtime has a number of its own, also in forked
-/// child processes.
+/// Returns the number of the runtime in use. Within a process, real time and each virtual time have
+/// numbers of their own.
 pub(crate) fn id() -> u64 {
     CURRENT_ID.load(Ordering::Relaxed)
 }
@@ -60,10 +62,10 @@ pub(crate) fn id() -> u64 {
 ///
 /// `RuntimeError` if the interpreter is exiting; `OSError` if the threads cannot be started.
 pub(crate) fn handle() -> PyResult<Handle> {
-    if let State::Running(runtime) = &*CURRENT.read() {
+    if let State::Running(runtime) = &*read() {
         return Ok(runtime.handle().clone());
     }
-    let mut current = CURRENT.write();
+    let mut current = write();
     match &*current {
         State::Running(runtime) => Ok(runtime.handle().clone()),
         State::Virtual { time, .. } => Ok(time.handle().clone()),
@@ -79,7 +81,7 @@ pub(crate) fn handle() -> PyResult<Handle> {
 
 /// Returns the runtime on virtual time, or `None` if no clock is entered.
 pub(crate) fn virtual_time() -> Option<Arc<VirtualRuntime>> {
-    match &*CURRENT.read() {
+    match &*read() {
         State::Virtual { time, .. } => Some(time.clone()),
         _ => None,
     }
@@ -95,7 +97,7 @@ pub(crate) fn now() -> Instant {
 /// Switches the process to virtual time, and returns `true`. Returns `false` without an effect if
 /// the process is on virtual time already, or if it is exiting.
 pub(super) fn begin_virtual(time: Arc<VirtualRuntime>) -> bool {
-    let mut current = CURRENT.write();
+    let mut current = write();
     if matches!(&*current, State::Virtual { .. } | State::Stopped) {
         return false;
     }
@@ -108,7 +110,7 @@ pub(super) fn begin_virtual(time: Arc<VirtualRuntime>) -> bool {
 /// Switches the process from the virtual time `ending` back to the earlier state. Has no effect if
 /// that virtual time is not in use.
 pub(super) fn end_virtual(ending: &Arc<VirtualRuntime>) {
-    let mut current = CURRENT.write();
+    let mut current = write();
     if !matches!(&*current, State::Virtual { time, .. } if Arc::ptr_eq(time, ending)) {
         return;
     }
@@ -120,18 +122,33 @@ pub(super) fn end_virtual(ending: &Arc<VirtualRuntime>) {
 
 /// Returns `true` if the interpreter is exiting.
 pub(crate) fn is_stopped() -> bool {
-    matches!(&*CURRENT.read(), State::Stopped)
+    matches!(&*read(), State::Stopped)
 }
 
-/// Forgets the parent's runtime, so that the next use starts a new one. Registered to run in each
-/// forked child process.
-#[pyfunction]
-pub(crate) fn after_fork_in_child() {
-    tidegate_bindings::after_fork_in_child();
-    BLOCKED_THREADS.store(0, Ordering::Relaxed);
-    CURRENT_ID.store(NEXT_ID.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
-    replaced_network::forked();
-    std::mem::forget(std::mem::replace(&mut *CURRENT.write(), State::Unstarted));
+/// Locks the state of this process for reading.
+fn read() -> RwLockReadGuard<'static, State> {
+    forget_parent();
+    CURRENT.read()
+}
+
+/// Locks the state of this process for writing.
+fn write() -> RwLockWriteGuard<'static, State> {
+    forget_parent();
+    CURRENT.write()
+}
+
+/// Forgets the parent's runtime at the first use in a forked child process, so that a new one is
+/// started. Has no effect otherwise.
+fn forget_parent() {
+    if CURRENT_GENERATION.load(Ordering::Acquire) == generation() {
+        return;
+    }
+    let mut current = CURRENT.write();
+    if CURRENT_GENERATION.load(Ordering::Relaxed) != generation() {
+        std::mem::forget(std::mem::replace(&mut *current, State::Unstarted));
+        BLOCKED_THREADS.store(0, Ordering::Relaxed);
+        CURRENT_GENERATION.store(generation(), Ordering::Release);
+    }
 }
 
 /// Aborts all calls, makes blocked threads return, stops the worker threads, and returns the slots of shared
@@ -143,7 +160,7 @@ pub(crate) fn stop(py: Python<'_>) {
 }
 
 fn stop_runtime(py: Python<'_>) {
-    let state = std::mem::replace(&mut *CURRENT.write(), State::Stopped);
+    let state = std::mem::replace(&mut *write(), State::Stopped);
     let runtime = match state {
         State::Running(runtime) => runtime,
         // The clock owns the virtual runtime.

@@ -192,25 +192,24 @@ class LostResponses:
 
     def __init__(self) -> None:
         """Creates the object without a thread."""
-        self._forget()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._forget)
-
-    def _forget(self) -> None:
-        """Forgets the thread, which a forked child does not have, and the responses of the parent."""
         self._found: queue.SimpleQueue[tuple[Any, Any]] = queue.SimpleQueue()
-        self._is_started = False
-        self._lock = threading.Lock()
+        # The process that has the thread. A forked child has no thread of its parent.
+        self._process: int | None = None
 
     def start(self) -> None:
-        """Starts the thread, unless it runs or no thread can be started, for example at exit."""
-        if self._is_started:
+        """Starts the thread, unless it runs or no thread can be started, for example at exit.
+
+        In a forked child, also forgets the responses of the parent.
+        """
+        process = os.getpid()
+        if self._process == process:
             return
-        with self._lock, contextlib.suppress(RuntimeError):
-            if not self._is_started:
-                arguments = (self._found,)
-                threading.Thread(target=_close_all, args=arguments, name="tidegate-lost", daemon=True).start()
-                self._is_started = True
+        # If two threads start at once, each queue has a thread that reads it.
+        found: queue.SimpleQueue[tuple[Any, Any]] = queue.SimpleQueue()
+        self._found = found
+        with contextlib.suppress(RuntimeError):
+            threading.Thread(target=_close_all, args=(found,), name="tidegate-lost", daemon=True).start()
+            self._process = process
 
     def add(self, stream: Any, chunks: Any) -> None:
         """Lets the thread close a response. May be called by a finalizer.
