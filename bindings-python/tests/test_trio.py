@@ -298,7 +298,7 @@ def test_cancelled_upload_stops_its_source(name: Any, transport: Any, upstream: 
         async with gate.httpx_async_client(family=name, transport=transport) as http:
             async with cancelled(lambda: http.post(upstream.url, content=endless())):
                 await waiting.wait()
-            await until(lambda: stopped == [True])
+            assert stopped == [True]
             await until(lambda: in_flight(gate) == 0)
 
     run(main)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing
+from types import SimpleNamespace
 
 import openai
 import pytest
 
 import tidegate
+from httpx_clients import by_each_transport
 from httpx_packages import INSTALLED, module
 from upstream import WAIT, Exchange, Upstream, answer
 
@@ -209,24 +212,74 @@ async def test_failure_of_the_body_after_the_response_ends_the_request(
     await idle(gate)
 
 
-async def test_cancelled_upload_releases_its_slot(upstream: Upstream, gate: tidegate.Gate) -> None:
-    started, closed = asyncio.Event(), asyncio.Event()
+class Endless:
+    """A request body that waits after its first chunk. When it is cancelled, it ends after `release`."""
 
-    async def endless() -> AsyncIterator[bytes]:
+    def __init__(self) -> None:
+        self.started, self.ending, self.release, self.closed = (asyncio.Event() for _ in range(4))
+
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
         try:
             yield b"some"
-            started.set()
+            self.started.set()
             await asyncio.Event().wait()
         finally:
-            closed.set()
+            self.ending.set()
+            await self.release.wait()
+            self.closed.set()
 
-    task = asyncio.create_task(gate.httpx_async_client().post(upstream.url, content=endless()))
-    await started.wait()
-    task.cancel()
+
+@by_each_transport
+@pytest.mark.parametrize("cancellations", [1, 2])
+async def test_cancelled_upload_has_ended_and_releases_its_slot(
+    cancellations: int, transport: str, upstream: Upstream, gate: tidegate.Gate
+) -> None:
+    body = Endless()
+
+    async def send() -> None:
+        # A generator that still runs cannot be closed.
+        async with gate.httpx_async_client(transport=transport) as http, aclosing(body.chunks()) as chunks:
+            await http.post(upstream.url, content=chunks)
+
+    task = asyncio.create_task(send())
+    await body.started.wait()
+    for _ in range(cancellations):
+        task.cancel()
+        await body.ending.wait()
+        await asyncio.sleep(0)
+    body.release.set()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await asyncio.wait_for(closed.wait(), WAIT)
+    assert body.closed.is_set()
     await idle(gate)
+
+
+async def test_closed_response_has_ended_the_upload(upstream: Upstream, gate: tidegate.Gate) -> None:
+    async def answer_early(exchange: Exchange) -> None:
+        await exchange.head(transfer_encoding="chunked")
+        await exchange.gone()
+
+    upstream.early = answer_early
+    body = Endless()
+    body.release.set()
+    async with (
+        gate.httpx_async_client() as http,
+        http.stream("POST", upstream.url + "/early", content=body.chunks()),
+    ):
+        await body.started.wait()
+    assert body.closed.is_set()
+    await idle(gate)
+
+
+async def test_call_that_cannot_start_does_not_read_its_body(upstream: Upstream, gate: tidegate.Gate) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    async with gate.httpx_async_client() as http:
+        http._transport._gate = SimpleNamespace(send=fail)
+        with pytest.raises(MemoryError):
+            await http.post(upstream.url, content=async_pieces())
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_response_before_the_end_of_the_body_is_returned(upstream: Upstream, gate: tidegate.Gate) -> None:

@@ -203,9 +203,19 @@ async def wait_for_first(*futures: asyncio.Future[Any]) -> None:
 
 
 async def wait_for_all(tasks: Collection[asyncio.Task[Any]]) -> None:
-    """Waits until all tasks have ended, also in a task that was cancelled before."""
+    """Waits until all tasks have ended, also if the caller is cancelled meanwhile.
+
+    Such a cancellation is raised afterwards.
+    """
     loop = running_loop()
-    if isinstance(loop, asyncio.AbstractEventLoop):
-        await asyncio.wait(tasks)
-    else:
+    if not isinstance(loop, asyncio.AbstractEventLoop):
         await loop.wait(tasks)
+        return
+    cancellation: asyncio.CancelledError | None = None
+    while running := [task for task in tasks if not task.done()]:
+        try:
+            await asyncio.wait(running)
+        except asyncio.CancelledError as error:  # noqa: PERF203 - anyio cancels again and again
+            cancellation = error
+    if cancellation is not None:
+        raise cancellation

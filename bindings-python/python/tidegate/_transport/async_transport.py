@@ -43,34 +43,47 @@ class AsyncGateTransport(TransportBase):
             else:
                 body = Upload()
                 feeding = running_loop().create_task(feed(body, request.stream))
-        arguments = self._arguments(request, body)
+        sender = None if self.custom is None else AsyncHttpxSender(self.custom, request, family)
         fatal: list[BaseException] = []
-        tasks: list[asyncio.Task[None]] = []
+        tasks: list[asyncio.Task[None]] = [] if feeding is None else [feeding]
         try:
-            if self.custom is None:
-                future, number = self._gate.send(port, *arguments)
-            else:
-                factory = exchange_task_factory(AsyncHttpxSender(self.custom, request, family), fatal, tasks)
-                future, number = self._gate.send_custom(port, factory, *arguments)
-        except Error as error:
+            factory = None if sender is None else exchange_task_factory(sender, fatal, tasks)
+            future, number = self._start(port, factory, request, body)
+            try:
+                reply = await future if feeding is None else await await_response(future, feeding)
+            except BaseException:
+                cancel_call(port, future, number)
+                raise
+            raise_fatal(fatal, reply)
+            if type(reply) is not Reply:
+                raise family.exception(reply, request)  # noqa: TRY301 - ends the upload, too
+        except BaseException as error:
             if feeding is not None:
                 feeding.cancel()
-            raise family.exception(error, request) from error
-        try:
-            reply = await future if feeding is None else await await_response(future, feeding)
-        except BaseException:
-            cancel_call(port, future, number)
+            # The caller may close its body next, which is an error while the body is read. The native
+            # module cancels exchanges. A coroutine that is closed must not wait.
+            is_reading = feeding is not None or (sender is not None and sender.is_reading)
+            if is_reading and not isinstance(error, GeneratorExit):
+                await wait_for_all(tasks)
             raise
-        raise_fatal(fatal, reply)
-        if type(reply) is not Reply:
-            if feeding is not None:
-                feeding.cancel()
-            raise family.exception(reply, request)
         byte_stream = family.derive(AsyncByteStream, "AsyncByteStream")
         stream = byte_stream(reply, port, request, family, feeding, tasks)
         response = self._response(reply, stream, family.derive(AsyncGateResponse, "Response"))
         response.gate_stream = stream
         return response
+
+    def _start(self, port: _native.Port, factory: Any, request: Any, body: Any) -> tuple[asyncio.Future[Any], int]:
+        """Starts the call. Returns the future of its reply, and the number that cancels the call.
+
+        `factory` starts the tasks of the exchanges. None: the gate opens the connections.
+        """
+        arguments = self._arguments(request, body)
+        try:
+            if factory is None:
+                return self._gate.send(port, *arguments)
+            return self._gate.send_custom(port, factory, *arguments)
+        except Error as error:
+            raise self._family.exception(error, request) from error
 
     async def __aenter__(self) -> AsyncGateTransport:
         """Opens the httpx client whose transports open the connections, if this object owns it.
@@ -118,7 +131,7 @@ class AsyncByteStream:
             request: The httpx request, for exceptions.
             family: The package of the httpx client.
             feeding: The task that sends the request body, or None if the body was sent as a whole.
-            tasks: The tasks of the exchanges with the client's own transport.
+            tasks: The tasks of the exchanges with the client's own transport, and `feeding`.
 
         """
         self._feeding = feeding
@@ -157,8 +170,8 @@ class AsyncByteStream:
     async def aclose(self) -> None:
         """Ends the exchange with the server and the upload of the request body at once.
 
-        Waits until the client's own transport, if there is one below the gate, has closed its
-        response.
+        Waits until the request body is not read any more, and until the client's own transport, if
+        there is one below the gate, has closed its response.
         """
         self._reply.close(self._port)
         if self._feeding is not None:

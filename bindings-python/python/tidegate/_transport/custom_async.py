@@ -49,13 +49,19 @@ class AsyncHttpxSender:
         self._custom = custom
         self._request = request
         self._family = family
+        self._upload: AsyncUploadStream | None = None
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether the transport has begun to read a streamed body, and has not read it to its end."""
+        return self._upload is not None and self._upload.is_reading
 
     async def send(self, exchange: Exchange) -> ExchangeResponse:
         """Sends one attempt, and returns its response when the head has arrived."""
         request, family = self._request, self._family
         made = attempt_request(request, exchange)
         if family.has_unread_body(request):
-            made.stream = family.derive(AsyncUploadStream, "AsyncByteStream")(request, exchange, family)
+            made.stream = self._upload = family.derive(AsyncUploadStream, "AsyncByteStream")(request, exchange, family)
         response = await self._custom.for_request(made).handle_async_request(made)
         return split_response(response, family)
 
@@ -167,6 +173,8 @@ class AsyncUploadStream(UploadStreamBase):
     See `UploadStreamBase`.
     """
 
+    is_reading = False
+
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """Yields the chunks of the body.
 
@@ -174,11 +182,15 @@ class AsyncUploadStream(UploadStreamBase):
         the server would accept the request with it.
         """
         last = []
-        async for chunk in self._stream:
-            if self._declared_length.add(chunk):
-                last.append(chunk)
-            else:
-                yield chunk
+        self.is_reading = True
+        try:
+            async for chunk in self._stream:
+                if self._declared_length.add(chunk):
+                    last.append(chunk)
+                else:
+                    yield chunk
+        finally:
+            self.is_reading = False
         self._declared_length.end()
         for chunk in last:
             yield chunk

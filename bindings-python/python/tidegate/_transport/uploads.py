@@ -58,15 +58,11 @@ async def await_response(future: asyncio.Future[Any], feeding: asyncio.Future[No
     Returns the response or the error, which may arrive before the whole body is sent. If producing
     the body raises an exception, that exception is raised.
     """
-    try:
-        await wait_for_first(future, feeding)
-        if feeding.done():
-            # Raises the failure of the body, if there is one. The failed request may have ended, too.
-            feeding.result()
-        return await future
-    except BaseException:
-        feeding.cancel()
-        raise
+    await wait_for_first(future, feeding)
+    if feeding.done():
+        # Raises the failure of the body, if there is one. The failed request may have ended, too.
+        feeding.result()
+    return await future
 
 
 def send_upload(call: UploadCall, upload: Upload, chunks: Iterable[bytes]) -> Any:
