@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from tidegate import _native
 from tidegate._config_json import to_json
+from tidegate._warnings import warn_of_green_threads
 
 if TYPE_CHECKING:
     import os
@@ -65,6 +66,10 @@ class Gate:
         ConfigError: If a key is unknown or impossible. The message names every such key and the
             nearest valid one. Also raised if a proxy variable of the environment cannot be used.
 
+    Warns:
+        RuntimeWarning: If gevent or eventlet has replaced the sockets of the process. A synchronous
+            call that waits in the gate would block all green threads.
+
     Example:
         ```python
         gate = tidegate.Gate(
@@ -88,6 +93,7 @@ class Gate:
         given = {"mode": mode, "targets": targets, "tools": tools, "tenants": tenants, "share": share, **settings}
         config = {key: value for key, value in given.items() if value is not None}
         self._native = _native.Gate(to_json(config))
+        warn_of_green_threads()
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Gate:
@@ -107,6 +113,7 @@ class Gate:
         """
         gate = cls.__new__(cls)
         gate._native = _native.Gate.from_file(path)  # noqa: SLF001 - the other constructor
+        warn_of_green_threads()
         return gate
 
     @property

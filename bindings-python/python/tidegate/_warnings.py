@@ -1,12 +1,13 @@
-"""The warning about tasks that wait for a tool while they hold a slot of a model.
-
-It is reported for the line of the user's code that caused it.
-"""
+"""The warnings of the package, each reported for the line of the user's code that caused it."""
 
 from __future__ import annotations
 
 import sys
 import warnings
+
+# Libraries that can replace the blocking functions of the standard library by those of green
+# threads: the module that knows, and its function that tells for a module of the library.
+_GREEN_THREADS = (("gevent.monkey", "is_module_patched"), ("eventlet.patcher", "is_monkey_patched"))
 
 
 class SlotHeldWarning(RuntimeWarning):
@@ -21,7 +22,26 @@ class SlotHeldWarning(RuntimeWarning):
 
 def warn_of_held_slot(text: str) -> None:
     """Emits a `SlotHeldWarning` for the line of the innermost caller outside this package."""
+    _warn(text, SlotHeldWarning)
+
+
+def warn_of_green_threads() -> None:
+    """Emits a `RuntimeWarning` if gevent or eventlet has replaced the sockets of this process."""
+    for name, function in _GREEN_THREADS:
+        module = sys.modules.get(name)
+        if module is not None and getattr(module, function)("socket"):
+            library = name.partition(".")[0]
+            text = (
+                f"Tidegate does not support {library}: a synchronous call that waits in the gate blocks all green "
+                "threads of the process, also those that would end its wait. Use workers with threads (gunicorn: "
+                "`gthread`) or asyncio instead"
+            )
+            _warn(text, RuntimeWarning)
+
+
+def _warn(text: str, category: type[Warning]) -> None:
+    """Emits a warning for the line of the innermost caller outside this package."""
     frame, level = sys._getframe(), 1  # noqa: SLF001 - `warnings` counts the same frames
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("tidegate."):
         frame, level = frame.f_back, level + 1
-    warnings.warn(text, SlotHeldWarning, stacklevel=level)
+    warnings.warn(text, category, stacklevel=level)
