@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import socket
 import ssl
 from collections.abc import Callable
@@ -87,6 +88,38 @@ def test_customised_default_transport_is_kept(name: str, gate: tidegate.Gate) ->
             assert transport_of(gate.wrap(bare)._client) == "kept", message
             with pytest.raises(TypeError, match=f"custom {message}"):
                 gate.wrap(bare, transport="native")
+
+
+@pytest.mark.parametrize(
+    "replacement", [lambda function: function, functools.partialmethod], ids=["function", "object"]
+)
+@pytest.mark.parametrize("name", httpx_packages_of_openai())
+def test_transport_with_a_replaced_method_of_its_class_is_kept(
+    name: Any, replacement: Any, upstream: Upstream, gate: tidegate.Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tools such as OpenTelemetry's instrumentation of httpx replace methods of the class."""
+    httpx, seen = module(name), []
+    original = httpx.HTTPTransport.handle_request
+
+    @functools.wraps(original)
+    def traced(transport: Any, request: Any) -> Any:
+        seen.append(request.url.path)
+        return original(transport, request)
+
+    monkeypatch.setattr(httpx.HTTPTransport, "handle_request", replacement(traced))
+    monkeypatch.setattr(httpx.AsyncHTTPTransport, "handle_async_request", replacement(traced))
+    upstream.handler = answer(CHAT)
+    with httpx.Client() as client:
+        bare = openai.OpenAI(base_url=upstream.url, api_key="k", http_client=client)
+        assert ask(gate.wrap(bare)).id == "chatcmpl-1"
+        with pytest.raises(TypeError, match="custom handle_request"):
+            gate.wrap(bare, transport="native")
+    with gate.httpx_client(family=name) as http:
+        http.get(upstream.url)
+    assert seen == ["/chat/completions", "/"]
+    assert transport_of(gate.httpx_async_client(family=name)) == "kept"
+    with pytest.raises(TypeError, match="custom handle_async_request"):
+        gate.httpx_async_client(family=name, transport="native")
 
 
 @pytest.mark.parametrize("name", httpx_packages_of_openai())

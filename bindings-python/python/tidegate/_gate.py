@@ -151,6 +151,8 @@ class Gate:
         - The proxy variables had other values when the client was created.
         - The environment names authorities by `SSL_CERT_DIR` alone, or `SSL_CERT_FILE` has changed
           since the gate was opened.
+        - A tool has replaced `handle_request` or `handle_async_request` of httpx's transport class,
+          as OpenTelemetry's instrumentation of httpx does.
 
         Args:
             client: The client, which must not be closed.
@@ -194,13 +196,13 @@ class Gate:
 
         Connections are opened by httpx's own transport, below the gate, if `transport`, `mounts`,
         `proxy`, `verify` or `cert` is given, if `trust_env=False` is given while the environment
-        has proxies or `SSL_CERT_FILE`, or if the environment is one in which `wrap` keeps the
-        transport of every client (for example, `SSL_CERT_FILE` has changed since the gate was
-        opened). Closing the client closes that transport. The calling thread then waits in the
-        transport and cannot be interrupted: a call to a replica that hangs is moved to another
-        replica only after the `read` timeout. Set that timeout to the longest silence that you
-        accept, or use the asynchronous client, which moves the call as soon as the replica is known
-        to be down.
+        has proxies or `SSL_CERT_FILE`, or in a case in which `wrap` keeps the transport of every
+        client (for example, `SSL_CERT_FILE` has changed since the gate was opened, or a tool has
+        replaced a method of httpx's transport class). Closing the client closes that transport. The
+        calling thread then waits in the transport and cannot be interrupted: a call to a replica
+        that hangs is moved to another replica only after the `read` timeout. Set that timeout to
+        the longest silence that you accept, or use the asynchronous client, which moves the call as
+        soon as the replica is known to be down.
 
         Args:
             family: The package of the client: `httpx2` or `httpx`. Default: `httpx2` if it is
@@ -268,9 +270,10 @@ class Gate:
         with arguments of yours. If a library accepts a client, `httpx_client` has better timeouts:
         httpx's default of 5 s also limits the wait for a slot and the time to the first token.
 
-        The gate opens the connections, with the proxies and CA bundles of the environment.
-        Rejections and failures are as with `httpx_client`. In mode `off`, the transport is httpx's
-        own, unless a target is a pool. Closing the transport closes no connection of the gate.
+        The gate opens the connections, with the proxies and CA bundles of the environment, so that
+        tools which replace methods of httpx's transport classes do not see the requests. Rejections
+        and failures are as with `httpx_client`. In mode `off`, the transport is httpx's own, unless
+        a target is a pool. Closing the transport closes no connection of the gate.
 
         Args:
             family: The package: `httpx2` or `httpx`. Default: `httpx2` if it is installed,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import socket
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tidegate._transport.async_transport import AsyncGateTransport
@@ -70,6 +72,9 @@ def new_client(gate: _native.Gate, family: HttpxFamily, kwargs: dict[str, Any], 
     authorities = authorities_difference(gate, trust_env=trust_env)
     if authorities is not None:
         own.append(authorities)
+    replaced = _replaced_handler(family.module.AsyncHTTPTransport if asynchronous else family.module.HTTPTransport)
+    if replaced is not None:
+        own.append(replaced)
     if own and choice == "native":
         raise TypeError(_native_conflict(", ".join(own)))
     if own or choice == "keep":
@@ -139,11 +144,12 @@ def place_below(gate: _native.Gate, family: HttpxFamily, client: Any, *, native:
         family: The package of the client.
         client: The client, which is not changed.
         native: Whether the gate opens the connections, with the proxies and authorities of the
-            environment. Otherwise, and if these authorities have changed, the transports of
-            `client` do.
+            environment. Otherwise, and if these authorities have changed or the class of the
+            transport was changed, the transports of `client` do.
 
     """
-    if native and authorities_difference(gate, trust_env=True) is None:
+    is_default = native and _replaced_handler(type(client._transport)) is None  # noqa: SLF001
+    if is_default and authorities_difference(gate, trust_env=True) is None:
         return _copy_with_transport(gate, family, client, sdk=None, proxies=gate.proxies(family.environment_mounts))
     return _keep_transport(gate, family, copy.copy(client), sdk=None, owned=True)
 
@@ -292,6 +298,9 @@ def _custom_connection_settings(family: HttpxFamily, transport: Any, pool: Any) 
     for name in _HANDLERS:
         if any(name in getattr(part, "__dict__", ()) for part in (transport, pool)):
             return f"a custom {name}"
+    replaced = _replaced_handler(type(transport))
+    if replaced is not None:
+        return replaced
     if getattr(pool, "_uds", None) is not None:
         return "a Unix socket"
     if getattr(pool, "_local_address", None) is not None:
@@ -299,6 +308,23 @@ def _custom_connection_settings(family: HttpxFamily, transport: Any, pool: Any) 
     if not all(_is_keepalive(option) for option in getattr(pool, "_socket_options", None) or ()):
         return "custom socket options"
     return "a custom network backend" if family.has_custom_backend(transport) else None
+
+
+def _replaced_handler(cls: type) -> str | None:
+    """Returns a description of the first method of a transport class that is not the original one.
+
+    Tools for tracing and for tests replace these methods: by an object, or by a function of another
+    package. Returns None if no method was replaced.
+    """
+    package = cls.__module__.partition(".")[0]
+    for name in _HANDLERS:
+        method = inspect.getattr_static(cls, name, None)
+        if method is None:
+            continue
+        # Attributes of a wrapper may be those of the original function, but not its type or its globals.
+        if type(method) is not FunctionType or method.__globals__["__name__"].partition(".")[0] != package:
+            return f"a custom {name}"
+    return None
 
 
 def _is_keepalive(option: tuple[Any, ...]) -> bool:
