@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import tidegate
+from httpx_clients import clients, sent
 from httpx_packages import INSTALLED, module
 from upstream import Exchange, Upstream, answer
 
@@ -83,6 +84,20 @@ async def test_malformed_requests_are_errors(name: str, gate: tidegate.Gate) -> 
     http = gate.httpx_async_client(family=name)
     with pytest.raises(module(name).LocalProtocolError):
         await http.get("http://127.0.0.1/", headers={"x-a": "line\nbreak"})
+
+
+@pytest.mark.parametrize("extension", ["sni_hostname", "target"])
+async def test_unsupported_extension_is_rejected_before_a_slot_is_taken(
+    name: str, extension: str, upstream: Upstream, gate: tidegate.Gate
+) -> None:
+    given = {extension: "/other" if extension == "target" else "llm.test"}
+    for _, client in clients(name, gate, "native"):
+        with pytest.raises(module(name).LocalProtocolError, match=f'"{extension}".*transport="keep"'):
+            await sent(client, "GET", upstream.url, extensions=given)
+    assert (upstream.exchanges, gate.snapshot()["targets"]) == ([], {})
+    for _, client in clients(name, gate, "keep"):
+        await sent(client, "GET", upstream.url, extensions=given)
+    assert [exchange.path for exchange in upstream.exchanges] == [given.get("target", "/")] * 2
 
 
 @pytest.mark.parametrize("url", ["ftp://127.0.0.1/", "//127.0.0.1/"])

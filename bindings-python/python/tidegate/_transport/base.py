@@ -29,6 +29,9 @@ class SdkRetries(NamedTuple):
 
 _NO_LIMITS: dict[str, float | None] = {}
 
+# Extensions of httpx requests that change what is sent, and that only httpx's own transports support.
+_UNSUPPORTED_EXTENSIONS = ("sni_hostname", "target")
+
 
 def call_arguments(  # noqa: PLR0913 - one argument a setting
     method: str,
@@ -99,8 +102,19 @@ class TransportBase:
         """Returns the arguments of the native send functions for one httpx request.
 
         `body` is bytes, an `Upload`, or None if the custom transport reads the body itself.
+
+        Raises:
+            LocalProtocolError: The class of the client's package, if the gate opens the connections
+                and does not support an extension of the request.
+
         """
-        limits = request.extensions.get("timeout", _NO_LIMITS)
+        extensions = request.extensions
+        if self.custom is None:
+            for name in _UNSUPPORTED_EXTENSIONS:
+                if extensions.get(name) is not None:
+                    message = f'the request extension "{name}" needs a client of the gate with transport="keep"'
+                    raise self._family.module.LocalProtocolError(message, request=request)
+        limits = extensions.get("timeout", _NO_LIMITS)
         return call_arguments(
             request.method,
             str(request.url),
