@@ -40,8 +40,10 @@ def context(
         deadline: Seconds from now, above 0, until every call inside must have ended, including its
             stream. The earlier deadline of nested contexts applies. The shorter of this and the
             `deadline` of the target (10 minutes by default) applies; to allow more, raise that of
-            the target. Values above ten years are reduced to ten years. Default: inherited,
-            otherwise the deadline of the target.
+            the target. Values above ten years are reduced to ten years. A synchronous client that
+            keeps its own transport (also of requests and botocore) cannot be interrupted, so its
+            calls may end later, by up to its read timeout. Default: inherited, otherwise the
+            deadline of the target.
         call: Label of the calls inside, for `Gate.explain` and `Gate.calls`, at most 200 bytes; the
             rest is cut off. Default: inherited, otherwise none.
 
