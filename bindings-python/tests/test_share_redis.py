@@ -62,6 +62,16 @@ child.join()
 assert child.exitcode == 0
 """
 
+# The same if a child of a fork server imports the package while it reads its arguments.
+SERVED = f"""
+import multiprocessing, tidegate
+arguments = ({RUN!r}, {{"error": tidegate.Error}})
+child = multiprocessing.get_context("forkserver").Process(target=exec, args=arguments)
+child.start()
+child.join()
+assert child.exitcode == 0
+"""
+
 # The same in a worker process of Celery, which exits without finalizers, too, and sends a signal before.
 CELERY = (
     """
@@ -137,8 +147,8 @@ def test_processes_share_a_cap(upstream: Upstream, store: str) -> None:
 
 @pytest.mark.parametrize(
     "script",
-    [RUN, FORKED, IMPORTED, CELERY],
-    ids=["process", "forked child", "importing child", "Celery worker"],
+    [RUN, FORKED, IMPORTED, SERVED, CELERY],
+    ids=["process", "forked child", "importing child", "child of a fork server", "Celery worker"],
 )
 def test_process_that_exits_returns_its_slots(
     script: str, upstream: Upstream, authority: Authority, store: str

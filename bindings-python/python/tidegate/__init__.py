@@ -128,11 +128,16 @@ if not TYPE_CHECKING:
         return sorted({*globals(), *__all__})
 
 
-def _after_fork_in_child() -> None:
-    """Lets a forked child return its shared slots when it exits."""
+def _stop_at_exit_of_workers() -> None:
+    """Lets children of multiprocessing and workers of Celery return their shared slots when they exit.
+
+    Runs also in each forked child, whose parent may have imported these packages later. A second
+    registration has no effect, because a second stop has none.
+    """
     util = sys.modules.get("multiprocessing.util")
     if util is not None:
         # A child of multiprocessing first drops what its parent has registered for the exit, and then calls this.
+        # So does a child of a fork server, which may import this package before.
         util.register_after_fork(_native, _stop_at_exit_of_child)
     _stop_at_exit_of_celery_workers()
 
@@ -160,9 +165,9 @@ def _stop_without_threads(**_: object) -> None:
 
 
 atexit.register(_native.stop)
-_stop_at_exit_of_celery_workers()
+_stop_at_exit_of_workers()
 _process = sys.modules.get("multiprocessing.process")
 if _process is not None and _process.parent_process() is not None:
     _stop_at_exit_of_child(None)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+    os.register_at_fork(after_in_child=_stop_at_exit_of_workers)
