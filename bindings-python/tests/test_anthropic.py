@@ -44,3 +44,12 @@ def test_rejected_call_raises_rate_limit_error(upstream: Upstream) -> None:
         client.messages.create(model="claude", max_tokens=5, messages=MESSAGES)
     assert refused.value.body["error"]["code"] == "no_slot"
     held.close()
+
+
+def test_prompt_that_is_too_large_raises_the_error_of_413(upstream: Upstream) -> None:
+    gate = tidegate.Gate(defaults={"max_prompt": 100})
+    client = gate.wrap(anthropic.Anthropic(base_url=upstream.url, api_key="k"))
+    with pytest.raises(anthropic.RequestTooLargeError) as refused:
+        client.messages.create(model="claude", max_tokens=5, messages=[{"role": "user", "content": "tide " * 1_000}])
+    assert (refused.value.status_code, refused.value.body["error"]["code"]) == (413, "too_large")
+    assert upstream.exchanges == []

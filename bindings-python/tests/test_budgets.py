@@ -101,6 +101,7 @@ async def test_call_that_can_never_fit_is_rejected_at_once_with_advice(provider:
     sdk = gate.wrap(client(provider))
     with pytest.raises(openai.APIStatusError) as refused:
         await sdk.chat.completions.create(model="sim", messages=[{"role": "user", "content": "tide " * 1_000}])
+    assert type(refused.value) is openai.APIStatusError
     assert (refused.value.status_code, refused.value.code) == (413, "too_large")
     assert "`max_prompt` of 100" in refused.value.message
     assert "shorten the prompt" in refused.value.message

@@ -187,12 +187,12 @@ class Gate:
         """Returns an `httpx2.Client` or `httpx.Client` whose requests go through this gate.
 
         Pass the client to any library that accepts an httpx client. Rejected calls and passed
-        deadlines become responses (429, 503 or 504) with a JSON body that explains them. Below an
-        SDK that retries by itself (openai, anthropic), every other failure also becomes a response,
-        with the header `x-should-retry: false`, because the SDK would retry an exception. Only an
-        exception of `transport` after which the gate does not retry, such as a `ValueError`, is
-        raised as it is. In mode `observe`, failures remain exceptions and the SDK keeps its
-        retries. In mode `off`, the client does not use the gate.
+        deadlines become responses (413, 429, 503 or 504) with a JSON body that explains them. Below
+        an SDK that retries by itself (openai, anthropic), every other failure also becomes a
+        response, with the header `x-should-retry: false`, because the SDK would retry an exception.
+        Only an exception of `transport` after which the gate does not retry, such as a
+        `ValueError`, is raised as it is. In mode `observe`, failures remain exceptions and the SDK
+        keeps its retries. In mode `off`, the client does not use the gate.
 
         Connections are opened by httpx's own transport, below the gate, if `transport`, `mounts`,
         `proxy`, `verify` or `cert` is given, if `trust_env=False` is given while the environment
@@ -373,7 +373,7 @@ class Gate:
 
         Mount it for `https://`, and for `http://` if you have targets without TLS. Redirects,
         cookies, authentication and hooks work as before. Rejected calls and passed deadlines become
-        responses (429, 503 or 504) with a JSON body that explains them; other failures are the
+        responses (413, 429, 503 or 504) with a JSON body that explains them; other failures are the
         exceptions of requests. Connections are opened by an `HTTPAdapter` of requests, below the
         gate, so that `proxies`, `verify`, `cert`, `timeout` and the environment apply. A `timeout`
         does not limit the wait in the queue. The calling thread waits in that adapter and cannot be
@@ -412,11 +412,11 @@ class Gate:
         """Returns a client middleware of `aiohttp` that sends requests through this gate.
 
         Redirects, cookies, `raise_for_status` and tracing work as before. Rejected calls and passed
-        deadlines become responses (429, 503 or 504) with a JSON body that explains them; other
+        deadlines become responses (413, 429, 503 or 504) with a JSON body that explains them; other
         failures are the exceptions of aiohttp. The session's connector opens the connections, below
-        the gate, so that `connector`, `proxy`, `ssl` and `timeout` apply. The slot is held until the
-        body has been read to its end, or the response is released, closed or dropped. Websockets
-        bypass the gate. `fallback`, `ask_usage` and hedging do not apply to these calls.
+        the gate, so that `connector`, `proxy`, `ssl` and `timeout` apply. The slot is held until
+        the body has been read to its end, or the response is released, closed or dropped.
+        Websockets bypass the gate. `fallback`, `ask_usage` and hedging do not apply to these calls.
 
         Middlewares that come before this one run once for each call, and those after it once for
         each attempt. If one before it retries, the attempts multiply. `middlewares=` of one request
@@ -484,8 +484,8 @@ class Gate:
         In mode `enforce`, the gate retries instead of botocore. If the client is configured with a
         number of attempts (`Config(retries={"total_max_attempts": 3})`, `AWS_MAX_ATTEMPTS`), the
         gate makes at most that number for each call; otherwise the target's `retry.attempts`
-        applies. Rejected calls and passed deadlines are a `ClientError` with status 429, 503 or
-        504.
+        applies. Rejected calls and passed deadlines are a `ClientError` with status 413, 429, 503
+        or 504.
 
         Requests are signed before they wait in the queue, and AWS rejects signatures that are older
         than 5 minutes. Set `wait` of the target to less, and its `deadline` to 5 minutes or less:
