@@ -10,6 +10,7 @@ import json
 import socket
 import ssl
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -56,6 +57,21 @@ async def test_a_call_is_retried_by_the_gate(upstream: Upstream, gate: tidegate.
     assert [exchange.json() for exchange in upstream.exchanges] == [BODY, BODY]
     (target,) = gate.snapshot()["targets"].values()
     assert (target["attempts"], target["in_flight"]) == (2, 0)
+
+
+async def test_error_of_a_call_that_cannot_start_is_raised_without_a_cause(gate: tidegate.Gate) -> None:
+    error = tidegate.ConfigError("the file of replicas is gone", kind="config")
+
+    def fail(*_: object) -> None:
+        raise error
+
+    middleware = gate.aiohttp_middleware()
+    middleware._gate = SimpleNamespace(can_bypass=False, send_custom=fail)
+    async with aiohttp.ClientSession(middlewares=[middleware]) as http:
+        with pytest.raises(tidegate.ConfigError) as raised:
+            await http.get("http://127.0.0.1")
+    assert raised.value is error
+    assert error.__cause__ is None
 
 
 async def test_failing_calls_have_four_attempts(upstream: Upstream, gate: tidegate.Gate) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pickle
 import socket
+from types import SimpleNamespace
 from typing import Any
 
 import openai
 import pytest
 
 import tidegate
+from httpx_clients import by_each_transport, clients, of_each_family, sent
 from httpx_packages import INSTALLED, module
 from provider_payloads import CHAT, CHAT_STREAM, MESSAGES
 from upstream import Upstream, answer, events, hang_up, never, stall_after, truncate
@@ -152,6 +154,25 @@ async def test_failures_are_responses_under_an_unwrapped_sdk(name: str) -> None:
     assert response.headers["x-should-retry"] == "false"
     with pytest.raises(module(name).ConnectError):
         await http.post(closed_port(), content=b"{}")
+
+
+@by_each_transport
+@of_each_family
+async def test_error_of_a_call_that_cannot_start_is_raised_without_a_cause(
+    name: str, transport: str, gate: tidegate.Gate
+) -> None:
+    error = tidegate.ConfigError("the file of replicas is gone", kind="config")
+
+    def fail(*_: object) -> None:
+        raise error
+
+    methods = ("send", "send_blocking", "send_custom", "start_custom")
+    for _, client in clients(name, gate, transport):
+        client._transport._gate = SimpleNamespace(**dict.fromkeys(methods, fail))
+        with pytest.raises(tidegate.ConfigError) as raised:
+            await sent(client, "GET", closed_port())
+        assert raised.value is error
+        assert error.__cause__ is None
 
 
 @pytest.mark.parametrize("name", INSTALLED)

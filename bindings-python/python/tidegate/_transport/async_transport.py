@@ -75,7 +75,7 @@ class AsyncGateTransport(TransportBase):
     def _start(self, port: _native.Port, factory: Any, request: Any, body: Any) -> tuple[asyncio.Future[Any], int]:
         """Starts the call. Returns the future of its reply, and the number that cancels the call.
 
-        `factory` starts the tasks of the exchanges. None: the gate opens the connections.
+        `factory` starts the tasks of the exchanges. If it is None, the gate opens the connections.
         """
         arguments = self._arguments(request, body)
         try:
@@ -83,7 +83,7 @@ class AsyncGateTransport(TransportBase):
                 return self._gate.send(port, *arguments)
             return self._gate.send_custom(port, factory, *arguments)
         except Error as error:
-            raise self._family.exception(error, request) from error
+            raise self._family.exception(error, request)  # noqa: B904 - it has its cause
 
     async def __aenter__(self) -> AsyncGateTransport:
         """Opens the httpx client whose transports open the connections, if this object owns it.
