@@ -380,6 +380,24 @@ async def test_ended_call_leaves_no_objects_behind(name: str, upstream: Upstream
         await until(is_collected)
 
 
+async def test_chunks_of_a_custom_transport_may_be_any_buffers(name: str, gate: tidegate.Gate) -> None:
+    family, chunks = module(name), [bytearray(b"ab"), memoryview(b"cd"), b"ef"]
+
+    class Buffers(family.SyncByteStream, family.AsyncByteStream):  # type: ignore[misc, name-defined]
+        def __iter__(self) -> Any:
+            yield from chunks
+
+        async def __aiter__(self) -> Any:
+            for chunk in chunks:
+                yield chunk
+
+    mock = family.MockTransport(lambda _: family.Response(200, stream=Buffers()))
+    with gate.httpx_client(family=name, transport=mock) as http:
+        assert http.get("http://llm/").content == b"abcdef"
+    async with gate.httpx_async_client(family=name, transport=mock) as ahttp:
+        assert (await ahttp.get("http://llm/")).content == b"abcdef"
+
+
 def test_response_that_the_transport_has_read_is_passed_on(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
     async def packed(exchange: Exchange) -> None:
         body = gzip.compress(json.dumps(CHAT).encode())

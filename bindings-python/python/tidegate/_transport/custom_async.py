@@ -21,6 +21,7 @@ from tidegate._transport.custom_transport import (
     raise_unretried,
     split_response,
 )
+from tidegate._transport.uploads import as_bytes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -157,7 +158,7 @@ async def _forward_response(response: ExchangeResponse, exchange: Exchange) -> b
     chunks = aiter(response.stream)
     try:
         async for chunk in chunks:
-            room = exchange.chunk(chunk)
+            room = exchange.chunk(as_bytes(chunk))
             if room is None or (room is False and not await run_native(exchange.ready)):
                 return False
     finally:

@@ -22,6 +22,7 @@ from tidegate._transport.custom_transport import (
     raise_unretried,
     split_response,
 )
+from tidegate._transport.uploads import as_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -142,7 +143,7 @@ class ExchangeRunner:
             if chunk is None:
                 self._close_stream()
                 self.exchange.end()
-            elif self.exchange.chunk(chunk) is None:
+            elif self.exchange.chunk(as_bytes(chunk)) is None:
                 self.close()
         except Exception as error:  # noqa: BLE001
             self.exchange.fail(self._failed(error, begun=True, outer=outer), error)
