@@ -92,9 +92,8 @@ impl Holdings {
         let slots_of = |waiting: &Waiting| self.held.get(waiting.tool.as_str());
         // Otherwise a slot is free or is being handed over, so that only the rate of the tool
         // delays the wait, or other processes hold slots, which they will release.
-        let is_full = |waiting: &Waiting| {
-            slots_of(waiting).is_some_and(|slots| slots.len() >= limit_of(&waiting.tool))
-        };
+        let is_full =
+            |waiting: &Waiting| slots_of(waiting).is_some_and(|slots| slots.len() >= limit_of(&waiting.tool));
         let full = self.waits.iter().filter(|(_, waiting)| is_full(waiting));
         let mut deadlocked: HashSet<u64> = full.map(|(id, _)| *id).collect();
         loop {
