@@ -277,8 +277,9 @@ export interface TargetSettings extends RateConfig {
   backlog?: number;
   /**
    * The maximum time of a call in the queue, over all its attempts (the wait budget). Times in
-   * which the target is closed do not count. At most `deadline`. Without it, a call with an
-   * objective (`ttft`) waits only as long as it can still meet the objective. Calls of the lane
+   * which the target is closed (in a cool-down or an outage, or without a replica that accepts
+   * calls) count only if the target has a `fallback`. At most `deadline`. Without it, a call with
+   * an objective (`ttft`) waits only as long as it can still meet the objective. Calls of the lane
    * `batch` do so only if the lane has a `ttft` of its own. Range: 1ms to 30d. Default: what `ttft`
    * leaves, otherwise the deadline.
    */
@@ -406,7 +407,9 @@ export interface TargetSettings extends RateConfig {
    * The name of the target that receives the calls that this target rejects. That target needs a
    * single base URL, or all base URLs of this target. It also needs a `model`, or all models of
    * this target in its `models`. In `defaults`, this key does not apply to the target that it
-   * names. Without it, the caller receives the rejection. Default: none.
+   * names. A call that was sent and failed does not fall back, unless its retry is rejected.
+   * Without `wait` or `on_full = "refuse"`, calls wait for this target until their deadline, also
+   * in an outage. Without this key, the caller receives the rejection. Default: none.
    */
   fallback?: string | Off;
   /**

@@ -16,8 +16,8 @@ import type { Failure } from "./native.js";
  * - `deadline`: the deadline passed while the call was queued.
  * - `cool_down`: the provider asked to wait (Retry-After) for longer than the call can wait, or the
  *   target does not queue.
- * - `outage`: the target is down, and the next test call is due after the deadline of the call, or
- *   the target does not queue.
+ * - `outage`: the target is down, and the next test call is due after the deadline of the call or, at
+ *   a target with a `fallback`, after its `wait`, or the target does not queue.
  * - `draining`: {@link Gate.drain} was called.
  * - `deadlock`: waiting for the tool would never end, because its holders wait for tools that this
  *   caller holds.

@@ -20,7 +20,8 @@ labelled! {
         Deadline = "deadline",
         /// The provider asked callers to wait (`Retry-After`) for longer than the call can wait.
         CoolDown = "cool_down",
-        /// The target is down, and the next probe is due after the deadline of the call.
+        /// The target is down, and the next probe is due after the deadline of the call or, at a
+        /// target with a fallback, after its wait budget has ended.
         Outage = "outage",
         /// The gate is shutting down and admits no new calls.
         Draining = "draining",

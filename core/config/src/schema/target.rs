@@ -194,9 +194,10 @@ settings! {
         /// The maximum number of queued calls of all tenants together. Further calls are rejected.
         backlog: usize "calls of all tenants" = 100_000, QUEUE_RANGE;
         /// The maximum time of a call in the queue, over all its attempts (the wait budget). Times
-        /// in which the target is closed do not count. At most `deadline`. Without it, a call with
-        /// an objective (`ttft`) waits only as long as it can still meet the objective. Calls of
-        /// the lane `batch` do so only if the lane has a `ttft` of its own.
+        /// in which the target is closed (in a cool-down or an outage, or without a replica that
+        /// accepts calls) count only if the target has a `fallback`. At most `deadline`. Without
+        /// it, a call with an objective (`ttft`) waits only as long as it can still meet the
+        /// objective. Calls of the lane `batch` do so only if the lane has a `ttft` of its own.
         wait: Option<Duration> = None, TIME_RANGE => "what `ttft` leaves, otherwise the deadline";
         /// What happens to a call that finds no free slot. Retries of a call that was admitted are
         /// queued in either case, at most for `wait`.
@@ -261,7 +262,10 @@ settings! {
         /// The name of the target that receives the calls that this target rejects. That target
         /// needs a single base URL, or all base URLs of this target. It also needs a `model`, or
         /// all models of this target in its `models`. In `defaults`, this key does not apply to the
-        /// target that it names. Without it, the caller receives the rejection.
+        /// target that it names. A call that was sent and failed does not fall back, unless its
+        /// retry is rejected. Without `wait` or `on_full = "refuse"`, calls wait for this target
+        /// until their deadline, also in an outage. Without this key, the caller receives the
+        /// rejection.
         fallback: Option<Text> = None, TARGET_NAME;
         /// How failed attempts of a call are repeated.
         retry: RetryConfig = RetryConfig::default(), ();

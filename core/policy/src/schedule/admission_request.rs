@@ -22,13 +22,14 @@ pub struct Ticket {
     /// The time at which the call is refused if it is still waiting. In contrast to `wait`, it does
     /// not move while the target is closed.
     pub deadline: Instant,
-    /// The wait budget: how long the call may wait, without the time in which the target is closed
-    /// (it cools down, is being probed, or has no replica that accepts calls). `None`: the call may
-    /// wait until `deadline`.
+    /// The wait budget: how long the call may wait. The time in which the target is closed (it
+    /// cools down, is being probed, or has no replica that accepts calls) counts only with
+    /// [`SchedulerSettings::has_fallback`](super::SchedulerSettings::has_fallback). `None`: the
+    /// call may wait until `deadline`.
     pub wait: Option<Duration>,
     /// When the caller's own client stops waiting for a slot. The call is refused at this time if it
     /// is still waiting and the target is down or has no replica that accepts calls, in which case
-    /// `wait` stands still. `None`: the client has no such timeout.
+    /// `wait` may stand still. `None`: the client has no such timeout.
     pub client_timeout: Option<Instant>,
     /// Whether an earlier attempt of the call at this target failed in a way that the call itself
     /// may have caused. Such a call is not sent as a probe of a failing target if another call can
@@ -51,7 +52,9 @@ pub struct Ticket {
     pub wants: Option<Box<Wants>>,
     /// For a retry, the value of [`Grant::charged`](super::Grant::charged) of the call's first
     /// attempt; otherwise `None`. A retry keeps its position in fair queueing, may wait even if the
-    /// queue is full, and is charged like any attempt.
+    /// queue is full or the target refuses calls instead of queueing them (unless
+    /// [`SchedulerSettings::has_fallback`](super::SchedulerSettings::has_fallback)), and is charged
+    /// like any attempt.
     pub charged: Option<Tag>,
 }
 

@@ -121,13 +121,15 @@ impl<W> Scheduler<W> {
         }
         let cooling = self.capacity.upstream.cooling_until().filter(|until| *until > now);
         let closed = cooling.map(|until| RefusalCause::new(self.closed_reason(), Retry::At(until)));
-        if cooling.is_some_and(|until| until > ticket.deadline) {
+        if cooling.is_some_and(|until| until > self.closed_wait_ends(now, ticket)) {
             return closed;
         }
-        if ticket.charged.is_some() {
+        let refuses = self.settings.on_full == OnFull::Refuse;
+        // A retry waits, unless it can go to another target.
+        if ticket.charged.is_some() && !(refuses && self.settings.has_fallback) {
             return None;
         }
-        if self.settings.on_full == OnFull::Refuse {
+        if refuses {
             return closed.or_else(|| self.no_replica(now)).or_else(|| Some(self.when_full(now, call)));
         }
         if let QueueSpace::Full = self.queue.space(tenant, ticket.lane) {

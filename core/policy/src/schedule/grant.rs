@@ -36,7 +36,7 @@ pub struct Grant {
     /// The number of slots in use when this one was granted, itself included.
     pub in_flight: usize,
     /// The part of the call's wait budget ([`Ticket::wait`](super::Ticket::wait)) that was used
-    /// while the call waited for this slot. Time while the target was closed is not counted.
+    /// while the call waited for this slot.
     pub spent: Duration,
     /// Whether the success or failure of the attempt was reported to the upstream.
     pub(super) is_reported: bool,

@@ -80,22 +80,22 @@ impl<W> Queue<W> {
         Some(&self.tenants.get(tenant)?.lines[lane as usize])
     }
 
-    /// Adds a call to the line of its tenant and lane, and returns its ID. `open` is the total time
-    /// so far in which the target was not closed (see [`Ticket::wait`]), from which the end of the
-    /// call's wait budget is computed.
+    /// Adds a call to the line of its tenant and lane, and returns its ID. `clock` is the time on
+    /// the clock of wait budgets ([`Scheduler::wait_clock`](super::Scheduler::wait_clock)), from
+    /// which the end of the call's wait budget is computed.
     pub(super) fn enqueue(
         &mut self,
         id: TenantId,
         ticket: Ticket,
         needs: Requirements,
-        open: Duration,
+        clock: Duration,
         who: W,
     ) -> WaiterId {
         let order = self.order_of(&ticket);
         let lane = ticket.lane;
         let is_fresh = ticket.charged.is_none();
-        let budget_ends = ticket.wait.map(|wait| open.saturating_add(wait));
-        let waiter = Waiter { who, tenant: id, ticket, needs, order, since: open, budget_ends };
+        let budget_ends = ticket.wait.map(|wait| clock.saturating_add(wait));
+        let waiter = Waiter { who, tenant: id, ticket, needs, order, since: clock, budget_ends };
         let call = self.waiters.insert(waiter);
         if let Some(tenant) = self.tenants.get_mut(id) {
             tenant.waiting += 1;

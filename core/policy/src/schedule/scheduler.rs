@@ -86,8 +86,8 @@ impl<W> Scheduler<W> {
         ticket.wait = self.wait_budget(&ticket);
         let needs = self.capacity.needs(&ticket);
         self.capacity.upstream.waiting_mut(needs.class).into_iter().for_each(|waiting| *waiting += 1);
-        let open = self.open_time(now);
-        let call = self.queue.enqueue(id, ticket, needs, open, who);
+        let clock = self.wait_clock(now);
+        let call = self.queue.enqueue(id, ticket, needs, clock, who);
         self.watch_gap(now);
         call
     }
@@ -140,7 +140,7 @@ impl<W> Scheduler<W> {
         let Pick { next, floor, is_early } = pick;
         let out_of_turn = debtor == Some(waiter.tenant) || floor.is_some();
         let mut grant = self.grant(now, &waiter.candidate(), next.kept, out_of_turn);
-        grant.spent = self.open_time(now).saturating_sub(waiter.since);
+        grant.spent = self.wait_clock(now).saturating_sub(waiter.since);
         self.order.floors.on_dispatch(floor, self.capacity.grants);
         let turn = Turn { lane, is_early };
         self.queue.lanes.on_dispatch(now, turn, grant.id, waiter.ticket.cost, is_last_slot);
@@ -155,7 +155,7 @@ impl<W> Scheduler<W> {
     }
 
     /// Removes and returns the calls that leave the queue without a slot: calls past their
-    /// deadline, wait budget or client's timeout, calls whose deadline is before the end of a
+    /// deadline, wait budget or client's timeout, calls that may not wait for the end of a
     /// cool-down, calls that were shed, and all calls if the scheduler drains.
     ///
     /// [`Refusal::position`] of each call is counted before any of them is removed.
@@ -209,12 +209,16 @@ impl<W> Scheduler<W> {
             !self.draining && ticket.deadline > now && until.is_none_or(|until| until <= ticket.deadline)
         };
         let in_time = |id| waiters.get(id).map(|waiter| &waiter.ticket).filter(is_in_time);
-        if !self.capacity.upstream.is_closed() {
-            let open = self.open_time(now);
-            let spent = waiters.by_budget.iter().take_while(|(ends, _)| *ends <= open);
+        if self.budgets_run() {
+            let (is_closed, clock) = (self.capacity.upstream.is_closed(), self.wait_clock(now));
+            // Calls whose budget ends during the cool-down are refused now.
+            let since_start = |until: Instant| until.saturating_duration_since(self.started_at);
+            let reopens = until.map_or(Duration::ZERO, since_start);
+            let spent = waiters.by_budget.iter().take_while(|(ends, _)| *ends <= clock || *ends < reopens);
             overdue.extend(spent.filter_map(|(_, id)| {
                 let by_client = in_time(*id)?.client_timeout.is_some_and(|at| at <= now);
-                Some((*id, if by_client { Reason::ClientTimeout } else { Reason::WaitBudget }))
+                let reason = if is_closed { self.closed_reason() } else { Reason::WaitBudget };
+                Some((*id, if by_client { Reason::ClientTimeout } else { reason }))
             }));
         } else if self.capacity.upstream.is_unavailable() {
             let timed_out = waiters.by_client_timeout.iter().take_while(|(at, _)| *at <= now);
@@ -242,9 +246,9 @@ impl<W> Scheduler<W> {
         }
         // Before the wait budgets, because it may reopen the target and let them run again.
         let ready = self.capacity.upstream.ready(now, false);
-        let ends = if !self.capacity.upstream.is_closed() {
+        let ends = if self.budgets_run() {
             let first = self.queue.waiters.by_budget.first();
-            first.and_then(|(ends, _)| now.checked_add(ends.saturating_sub(self.open_time(now))))
+            first.and_then(|(ends, _)| now.checked_add(ends.saturating_sub(self.wait_clock(now))))
         } else if self.capacity.upstream.is_unavailable() {
             self.queue.waiters.by_client_timeout.first().map(|(at, _)| *at)
         } else {
@@ -422,10 +426,27 @@ impl<W> Scheduler<W> {
         ticket.wait.into_iter().chain(self.objective_wait.budget(ticket)).min()
     }
 
-    /// Returns the total time since the scheduler was created in which the target was not closed
-    /// (see [`Ticket::wait`]). Wait budgets run on this clock.
-    pub(super) fn open_time(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(self.started_at).saturating_sub(self.capacity.upstream.closed(now))
+    /// Returns the time on the clock of wait budgets: the total time since the scheduler was
+    /// created in which [wait budgets ran](Scheduler::budgets_run).
+    pub(super) fn wait_clock(&self, now: Instant) -> Duration {
+        let upstream = &self.capacity.upstream;
+        let stood = if self.settings.has_fallback { Duration::ZERO } else { upstream.closed(now) };
+        now.saturating_duration_since(self.started_at).saturating_sub(stood)
+    }
+
+    /// Returns `true` if wait budgets run now: the target is not closed (see [`Ticket::wait`]), or
+    /// refused calls are sent to another target.
+    fn budgets_run(&self) -> bool {
+        self.settings.has_fallback || !self.capacity.upstream.is_closed()
+    }
+
+    /// Returns until when a call may wait for a closed target to accept calls again: until its
+    /// deadline or, if refused calls are sent to another target, the end of its wait budget if that
+    /// is earlier.
+    pub(super) fn closed_wait_ends(&self, now: Instant, ticket: &Ticket) -> Instant {
+        let wait = self.wait_budget(ticket).filter(|_| self.settings.has_fallback);
+        let ends = wait.and_then(|wait| now.checked_add(wait));
+        ends.map_or(ticket.deadline, |ends| ends.min(ticket.deadline))
     }
 
     /// Returns the reason to report for a refusal while the target is closed: [`Reason::Outage`] or

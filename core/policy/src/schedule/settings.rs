@@ -35,6 +35,9 @@ pub struct SchedulerSettings {
     pub kv_headroom: f64,
     /// Whether calls are queued or refused when they are not admissible.
     pub on_full: OnFull,
+    /// Whether refused calls are sent to another target. Times in which this target is closed then
+    /// count for wait budgets, and retries are not queued with [`OnFull::Refuse`].
+    pub has_fallback: bool,
     /// The ageing time. Each time the oldest call of a lane has waited this long, the lane is
     /// raised by one. A lane that is raised to the highest lane with waiting calls may be served
     /// first, within an eighth of the capacity. Once any call has waited this long, other calls of
@@ -99,6 +102,7 @@ impl From<&TargetConfig> for SchedulerSettings {
             kv_tokens: target.kv_tokens,
             kv_headroom: target.kv_headroom,
             on_full: target.on_full,
+            has_fallback: target.fallback.is_some(),
             aging: target.aging,
             short_bias: target.short_bias.unwrap_or_default(),
             reclaim: target.reclaim,

@@ -271,7 +271,8 @@ pub(super) trait Upstream: fmt::Debug + Send {
     }
 
     /// Returns `true` if the upstream is *closed*: it is cooling down, is being probed, or has no
-    /// eligible replica. Wait budgets do not run meanwhile.
+    /// eligible replica. Meanwhile, wait budgets run only with
+    /// [`SchedulerSettings::has_fallback`](super::SchedulerSettings::has_fallback).
     fn is_closed(&self) -> bool {
         self.cooldown().is_closed()
     }

@@ -28,11 +28,10 @@ pub(super) struct Waiter<W> {
     /// The time by which the call is ordered among the waiting calls of its tenant and lane: when
     /// it was queued, plus a delay in proportion to its tokens.
     pub(super) order: Instant,
-    /// The total time, up to when the call was queued, in which the target was not closed. See
-    /// [`Ticket::wait`].
+    /// When the call was queued, on the clock of wait budgets
+    /// ([`Scheduler::wait_clock`](super::Scheduler::wait_clock)).
     pub(super) since: Duration,
-    /// When the call's wait budget ends, as the total time in which the target will not have been
-    /// closed by then. `None`: the call has no wait budget.
+    /// When the call's wait budget ends, on the same clock. `None`: the call has no wait budget.
     pub(super) budget_ends: Option<Duration>,
 }
 

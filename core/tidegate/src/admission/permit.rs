@@ -53,7 +53,7 @@ impl Permit {
     }
 
     /// Returns how much of the call's wait budget (its maximum time in the queue) this wait has
-    /// used. Time during a cool-down or an outage does not count.
+    /// used. Time during a cool-down or an outage counts only if the target has a `fallback`.
     pub fn used_wait(&self) -> Duration {
         self.grant.as_ref().map(|grant| grant.spent).unwrap_or_default()
     }

@@ -83,9 +83,9 @@ pub struct Timeouts {
     /// and between two chunks of the body.
     pub read: Option<Duration>,
     /// Maximum time that the call may wait for a slot, over all its attempts. The `wait` setting of
-    /// the target also applies. Times in which a provider asked callers to wait do not count. In
-    /// contrast to `wait`, times in which the target is down or no replica of a pool accepts calls
-    /// count.
+    /// the target also applies. Times in which a provider asked callers to wait do not count,
+    /// unless the target has a `fallback`. In contrast to `wait`, times in which the target is down
+    /// or no replica of a pool accepts calls always count.
     pub pool: Option<Duration>,
 }
 

@@ -1,7 +1,9 @@
 //! Tests of fallbacks: calls that one target rejects and another admits.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_util::future::join_all;
 use http::{HeaderMap, Request, Response};
 use parking_lot::Mutex;
 use tidegate::config::{Config, Mode};
@@ -385,6 +387,46 @@ async fn cool_down_sends_other_calls_to_the_fallback() {
     );
     assert_eq!(sent.lock().len(), 2, "the first is left alone");
     assert_eq!(gate.snapshot().targets["first"].fallbacks["cool_down"], 1);
+}
+
+/// The first target is not reachable, or asks callers to wait for 30 s.
+#[tokio::test(start_paused = true)]
+async fn call_falls_back_from_a_closed_target_within_its_wait() {
+    for (is_down, reason) in [(true, "outage"), (false, "cool_down")] {
+        for (setting, wait) in [("wait = \"1s\"", SECOND), ("on_full = \"refuse\"", Duration::ZERO)] {
+            let (transport, _) = upstream(move |_, request, exchange| {
+                let is_first = request.uri().host() == Some("one");
+                async move {
+                    if !is_first {
+                        return Ok(json(exchange, ANSWER));
+                    }
+                    if is_down {
+                        return Err(Error::new(ErrorKind::Connect, "refused"));
+                    }
+                    Ok(status(429, &[("retry-after", "30")], "{}"))
+                }
+            });
+            let settings = format!("{setting}\ndeadline = \"60s\"");
+            let targets = PAIR.replace("on_full = \"refuse\"", &settings).replace("cap = 1", "cap = 8");
+            let gate = over(transport, &targets);
+            // The retries of the first calls are rejected, after a backoff of at most 0.5 s.
+            let start = Instant::now();
+            let calls = (0..3).map(|_| async { gate.client().call(ask(false)).await.unwrap() });
+            for response in join_all(calls).await {
+                assert_eq!(response.headers()["x-tidegate-fallback"], "second");
+            }
+            let took = start.elapsed();
+            assert!(took <= wait + SECOND * 6 / 10, "{reason}, {setting}: {took:?}");
+            let start = Instant::now();
+            let response = gate.client().call(ask(false)).await.unwrap();
+            assert_eq!(response.headers()["x-tidegate-fallback"], "second");
+            let took = start.elapsed();
+            assert!(took <= wait + SECOND / 10, "{reason}, {setting}: {took:?}");
+            drop(response);
+            assert_eq!(gate.snapshot().targets["first"].fallbacks[reason], 4);
+            assert_idle(&gate);
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -41,6 +41,75 @@ fn a_cool_down_that_is_over_is_no_reason_to_refuse() {
     scheduler.release(now, grant);
 }
 
+/// The provider asks callers to wait for 10 s. A call may wait for 1 s, and another one for 20 s.
+#[test]
+fn closed_time_counts_for_the_wait_budget_of_calls_that_fall_back() {
+    for has_fallback in [false, true] {
+        let now = epoch();
+        let configured = SchedulerSettings { has_fallback, ..settings(1) };
+        let mut scheduler = Scheduler::new(&configured, now);
+        let patient = |wait: u64, now| Ticket { wait: Some(ms(wait)), ..ticket("a", Lane::Standard, now) };
+        let mut grant = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
+        queue(&mut scheduler, now, patient(1_000, now), 1);
+        queue(&mut scheduler, now, patient(20_000, now), 20);
+        let failed = now + ms(300);
+        scheduler.on_failure(failed, &mut grant, 1, Failure::Limited, Some(ms(10_000)), 0.0);
+        scheduler.release(failed, grant);
+        let refused = scheduler.expired(failed).into_iter();
+        let refused: Vec<_> =
+            refused.map(|(who, refusal)| (who, refusal.reason, refusal.retry_after)).collect();
+        let expected = (1, Reason::CoolDown, Some(ms(10_000)));
+        assert_eq!(refused, if has_fallback { vec![expected] } else { vec![] });
+        let new = scheduler.try_admit(failed, &patient(1_000, failed)).err();
+        assert_eq!(new.map(|refusal| refusal.reason), has_fallback.then_some(Reason::CoolDown));
+        let reopened = failed + ms(10_000);
+        let (who, probe) = scheduler.next(reopened).expect("the probe");
+        assert_eq!((who, probe.spent), if has_fallback { (20, ms(10_300)) } else { (1, ms(300)) });
+        scheduler.release(reopened, probe);
+    }
+}
+
+/// A call may wait for 500 ms. The next probe of the target is sent earlier, but is not answered.
+#[test]
+fn call_that_falls_back_waits_for_its_budget_in_an_outage() {
+    let now = epoch();
+    let configured = SchedulerSettings { has_fallback: true, ..settings(4) };
+    let mut scheduler: Scheduler<()> = Scheduler::new(&configured, now);
+    let patient = |wait: u64, now| Ticket { wait: Some(ms(wait)), ..ticket("a", Lane::Standard, now) };
+    let mut grant = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
+    scheduler.on_success(now, &mut grant);
+    scheduler.release(now, grant);
+    for call in 0..3 {
+        let mut grant = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
+        scheduler.on_failure(now, &mut grant, call, Failure::Unread { worth_waiting: false }, None, 0.0);
+        scheduler.release(now, grant);
+    }
+    let refused = scheduler.try_admit(now, &patient(100, now)).expect_err("probed too late");
+    assert_eq!((refused.reason, refused.retry_after), (Reason::Outage, Some(ms(250))));
+    queue(&mut scheduler, now, patient(500, now), ());
+    let probed = now + ms(250);
+    let (_, probe) = scheduler.next(probed).expect("the probe");
+    queue(&mut scheduler, probed, patient(500, probed), ());
+    assert_eq!(scheduler.next_wake(probed), Some(probed + ms(500)));
+    let refused = scheduler.expired(probed + ms(500));
+    assert_eq!(refused.iter().map(|(_, refusal)| refusal.reason).collect::<Vec<_>>(), [Reason::Outage]);
+    scheduler.release(probed + ms(500), probe);
+}
+
+#[test]
+fn retry_that_can_fall_back_is_not_queued_by_a_target_that_refuses_calls() {
+    for has_fallback in [false, true] {
+        let now = epoch();
+        let configured = SchedulerSettings { on_full: OnFull::Refuse, has_fallback, ..settings(1) };
+        let mut scheduler: Scheduler<()> = Scheduler::new(&configured, now);
+        let held = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
+        let retry = Ticket { charged: Some(held.charged()), ..ticket("a", Lane::Standard, now) };
+        let refused = scheduler.try_admit(now, &retry).err();
+        assert_eq!(refused.map(|refusal| refusal.reason), has_fallback.then_some(Reason::NoSlot));
+        scheduler.release(now, held);
+    }
+}
+
 #[test]
 fn queue_bound_does_not_apply_to_retries() {
     let now = epoch();

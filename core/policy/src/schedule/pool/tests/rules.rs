@@ -319,6 +319,20 @@ fn refusal_by_a_pool_that_is_down_says_when_the_next_probe_is_answered() {
 }
 
 #[test]
+fn wait_budget_of_calls_that_fall_back_runs_without_a_replica() {
+    for has_fallback in [false, true] {
+        let now = epoch();
+        let settings = SchedulerSettings { has_fallback, ..of_slots(4) };
+        let mut scheduler = in_front_of(&settings, &[], now);
+        queue(&mut scheduler, now, Ticket { wait: Some(ms(500)), ..call("a", now) }, ());
+        assert!(scheduler.expired(now + ms(499)).is_empty());
+        let refused = scheduler.expired(now + ms(500));
+        let reasons: Vec<_> = refused.iter().map(|(_, refusal)| refusal.reason).collect();
+        assert_eq!(reasons, if has_fallback { vec![Reason::Outage] } else { vec![] });
+    }
+}
+
+#[test]
 fn each_stranded_call_is_returned_once() {
     let now = epoch();
     let mut scheduler: Scheduler<()> = in_front_of(&of_slots(4), &members(0..2), now);
