@@ -103,7 +103,7 @@ pub struct Refusal {
     /// calls: until the next health probe is answered or a replica's Retry-After is over.
     pub retry_after: Option<Duration>,
     /// The rule that kept the call from being admitted, with details, or `None` if it was not
-    /// determined.
+    /// determined. Also `None` if the deadline of the call had passed before the call was made.
     pub why: Option<WaitExplanation>,
     /// The maximum size of one call in tokens if `reason` is [`Reason::TooLarge`]: of its input if
     /// the memory is too small for it, otherwise as the exceeded rate budget counts. `None` for

@@ -70,6 +70,9 @@ impl<W> Scheduler<W> {
             .tenants
             .get(tenant)
             .map_or((0, 0), |tenant| (tenant.waiting, tenant.lines[ticket.lane as usize].calls.len()));
+        if cause.reason == Reason::Deadline && ticket.deadline <= ticket.queued_at {
+            return Err(self.refusal(now, cause.reason, position, Retry::Never, None));
+        }
         let why = self.why(now, &call, in_line, None);
         let why = WaitExplanation {
             rule: cause.rule.unwrap_or(why.rule),

@@ -34,7 +34,7 @@ pub(super) fn rejection_error(target: &Arc<str>, hints: Hints, refusal: &Refusal
     let rule = refusal.why.map(|why| why.rule);
     if refusal.reason == Reason::TooLarge {
         let _ = write!(text, ": {SMALLER}");
-    } else {
+    } else if !is_made_late(refusal) {
         let _ = write!(text, "; {} calls of this tenant were ahead in the queue", refusal.position);
         if let Some(after) = refusal.retry_after {
             let _ = write!(text, "; try again in {:.1} s", after.as_secs_f64());
@@ -74,6 +74,9 @@ fn cause(refusal: &Refusal) -> String {
         Reason::QueueFull => "the queue is full".to_owned(),
         Reason::WaitBudget => format!("no slot was free within the wait budget{because}"),
         Reason::ClientTimeout => format!("the client's timeout passed before a slot was free{because}"),
+        Reason::Deadline if is_made_late(refusal) => {
+            "the deadline of this call's context had passed before the call was made (set a longer deadline, or start the context later)".to_owned()
+        }
         Reason::Deadline => format!("the deadline passed before a slot was free{because}"),
         Reason::CoolDown => {
             "the provider asked callers to wait (Retry-After) for longer than this call can wait".to_owned()
@@ -100,6 +103,11 @@ fn cause(refusal: &Refusal) -> String {
             format!("the call needs more tokens than {of} can ever grant ({most} tokens)")
         }
     }
+}
+
+/// Returns `true` if the deadline of the call had passed before the call was made.
+fn is_made_late(refusal: &Refusal) -> bool {
+    refusal.reason == Reason::Deadline && refusal.why.is_none()
 }
 
 /// Returns `true` if advice is appended to the message of a call that waited because of `rule` and

@@ -81,6 +81,19 @@ async fn call_that_expires_in_the_queue_reports_its_position_and_advice() {
     assert_idle(&gate);
 }
 
+#[tokio::test(start_paused = true)]
+async fn call_made_after_its_deadline_says_so() {
+    let (transport, seen) = upstream(|_, _, exchange| async move { Ok(json(exchange, "{}")) });
+    let gate = gate(transport, |t| t.cap(1));
+    let request = within(SECOND, false);
+    tokio::time::sleep(2 * SECOND).await;
+    let error = gate.client().call(request).await.unwrap_err();
+    assert_eq!((error.reason(), error.status().as_u16()), (Some(Reason::Deadline), 504));
+    assert_eq!((error.retry_after(), error.why()), (None, None));
+    let text = "the deadline of this call's context had passed before the call was made (set a longer deadline, or start the context later)";
+    assert_eq!((error.message(), seen.attempts()), (text, 0));
+}
+
 /// A slot is released after the wait for it was polled and before the deadline is checked. In a
 /// real program, another thread may release a slot at this moment.
 #[tokio::test(start_paused = true)]

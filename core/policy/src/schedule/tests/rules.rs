@@ -22,7 +22,11 @@ fn call_past_its_deadline_is_refused_although_a_slot_is_free() {
     let now = epoch();
     let mut scheduler: Scheduler<()> = Scheduler::new(&settings(1), now);
     let late = Ticket { deadline: now, ..ticket("a", Lane::Standard, now) };
-    assert_eq!(scheduler.try_admit(now, &late).expect_err("too late").reason, Reason::Deadline);
+    let refused = scheduler.try_admit(now, &late).expect_err("made too late");
+    assert_eq!((refused.reason, refused.retry_after, refused.why), (Reason::Deadline, None, None));
+    let overdue = Ticket { deadline: now + ms(1), ..ticket("a", Lane::Standard, now) };
+    let refused = scheduler.try_admit(now + ms(1), &overdue).expect_err("made in time");
+    assert_eq!((refused.reason, refused.why.is_some()), (Reason::Deadline, true));
 }
 
 #[test]
