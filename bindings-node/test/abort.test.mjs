@@ -247,7 +247,8 @@ test("a signal of a thousand calls has one listener, and none afterwards", async
   const up = await upstream(t, json({}));
   const gate = new Gate();
   const warnings = [];
-  const warned = (warning) => warnings.push(warning);
+  // A gate may warn that another test's process has the same limits.
+  const warned = (warning) => warning.name === "TidegateWarning" || warnings.push(warning);
   process.on("warning", warned);
   t.after(() => process.off("warning", warned));
   const control = new AbortController();

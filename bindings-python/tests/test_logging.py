@@ -87,6 +87,6 @@ def test_process_with_the_same_caps_is_logged(caplog: pytest.LogCaptureFixture, 
         tidegate.Gate(tools={tool: 4})
         if share == "auto":
             level, text = wait_for_message(caplog)
-            assert (level, "another process of this user" in text) == (logging.INFO, True)
+            assert (level, "another process of this user" in text) == (logging.WARNING, True)
         neighbour.communicate(timeout=WAIT)
     assert len(messages(caplog)) == (1 if share == "auto" else 0)

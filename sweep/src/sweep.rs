@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tidegate::config::{
-    EngineMetricsPolicy, LaneConfig, LimitConfig, Mode, OnFull, Predict, TargetConfig, TargetMatch,
-    TenantConfig,
+    EngineMetricsPolicy, LaneConfig, LimitConfig, Mode, OnFull, Predict, ShareConfig, ShareStore,
+    TargetConfig, TargetMatch, TenantConfig,
 };
 use tidegate::{Config, Gate, Transport};
 use tokio::sync::watch;
@@ -231,9 +231,10 @@ impl Sweep {
         let clock = Clock::new(prior.resume_seconds());
         let tracker = SpendTracker::new(options.ceilings, options.prices, prior.spend);
         let (hub, events) = EventHub::new(clock, tracker.clone(), endpoint.api().dialect());
+        let share = ShareConfig { store: ShareStore::Off, ..ShareConfig::default() };
         // Before the preflight call, which costs money.
         let gate = Gate::over(
-            Config { targets: vec![target.clone()], ..Config::default() },
+            Config { targets: vec![target.clone()], share, ..Config::default() },
             MeteringTransport::over(transport.clone(), hub.clone()),
         )?;
         if gate.mode() != Mode::Enforce {

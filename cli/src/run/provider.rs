@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
-use tidegate::config::{Config, LimitConfig, LimitSettings, Target, TargetConfig, TargetMatch};
+use tidegate::config::{Config, LimitConfig, LimitSettings, ShareStore, Target, TargetConfig, TargetMatch};
 use tidegate::config_file;
 
 use crate::Failure;
@@ -162,13 +162,16 @@ fn config_from_flags(args: &ProviderArgs, base: &Uri) -> Result<Config, Failure>
         target = target.ttft(ttft).limit(LimitSettings::new().start(start));
     }
     let config = Config::builder().target(target).build();
-    config.map_err(|error| {
+    let mut config = config.map_err(|error| {
         // The last part of each key is also the name of its flag.
         let problems = error.problems().iter().map(|problem| {
             format!("--{}: {}", problem.key.rsplit('.').next().unwrap_or_default(), problem.message)
         });
         Failure::usage(problems.collect::<Vec<_>>().join("\n"))
-    })
+    })?;
+    // No flag lets runs share their limits, so a warning that they do not would be of no use.
+    config.share.store = ShareStore::Off;
+    Ok(config)
 }
 
 /// Returns the headers with the API key in the environment variable `variable`, in the form that

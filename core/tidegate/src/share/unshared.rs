@@ -16,13 +16,13 @@ use crate::config::{Config, LimitConfig, RateConfig};
 
 /// The sockets of this process, by hash.
 static SOCKETS: Mutex<BTreeMap<u64, UnixListener>> = Mutex::new(BTreeMap::new());
-/// Whether this process has logged the line.
+/// Whether this process has logged the warning.
 static HAS_REPORTED: AtomicBool = AtomicBool::new(false);
 /// Maximum time to wait for [`SOCKETS`], which another thread may have locked when the process was forked.
 const LOCKED_WITHIN: Duration = Duration::from_millis(100);
 
-/// Logs one line if another process of the same user has a gate with the same names and limits. Does
-/// nothing for a configuration without limits that can be shared.
+/// Logs one warning if another process of the same user has a gate with the same names and limits.
+/// Does nothing for a configuration without limits that can be shared.
 pub(super) fn report_neighbours(config: &Config) {
     let cap = |limit: &LimitConfig, cap| Some((*limit == LimitConfig::Fixed, cap));
     let targets = config.targets.iter().map(|target| {
@@ -40,7 +40,7 @@ pub(super) fn report_neighbours(config: &Config) {
     let mut hasher = DefaultHasher::new();
     limits.hash(&mut hasher);
     if has_neighbour(hasher.finish()) && !HAS_REPORTED.swap(true, Ordering::Relaxed) {
-        tracing::info!(
+        tracing::warn!(
             "another process of this user has a gate with the same names and limits, and each uses its limits alone: `share = \"local\"` makes them one, and `share = \"off\"` ends this message"
         );
     }
