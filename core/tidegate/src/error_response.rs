@@ -68,6 +68,7 @@ mod tests {
     async fn body_contains_the_rule_that_kept_the_call_waiting() {
         let why = WaitExplanation {
             rule: Rule::TenantCap,
+            origin: None,
             since: Duration::from_millis(1500),
             waited: Duration::from_secs(3),
             ahead: 4,

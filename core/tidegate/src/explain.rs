@@ -182,9 +182,6 @@ impl Explanation {
             ..Self::new(tool_wait.id, &tool_wait.tenant, tool_wait.lane, waited)
         };
         explanation.set_wait(&format!("the tool {}", tool_wait.tool), why, waited);
-        // A tool's rate limit belongs to the tool, not to a provider.
-        explanation.text =
-            explanation.text.replace(Rule::Requests.sentence(), "the rate limit of the tool is used up");
         if let Some(held) = &tool_wait.held {
             let targets: Vec<_> = held.targets().collect();
             let targets = targets.join(" and ");
@@ -252,7 +249,7 @@ impl From<&WaitExplanation> for Obstacle {
     fn from(why: &WaitExplanation) -> Self {
         Self {
             rule: why.rule.as_str(),
-            text: why.rule.sentence(),
+            text: why.sentence(),
             since: why.since.as_secs_f64(),
             waited: why.waited.as_secs_f64(),
             expected: why.expected.map(|expected| expected.as_secs_f64()),

@@ -27,6 +27,17 @@ labelled! {
     }
 }
 
+/// Where a limit comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitOrigin {
+    /// The configuration of a target, or of a budget that several targets share.
+    Configured,
+    /// The configuration of a tool.
+    Tool,
+    /// The headers of the provider's responses.
+    Headers,
+}
+
 impl BudgetKind {
     /// Returns the period that the kind is named after: one minute or one day. A provider may
     /// announce a limit of this kind over another period.

@@ -20,7 +20,7 @@ mod shared;
 mod tests;
 mod window_inference;
 
-pub use budget_kind::BudgetKind;
+pub use budget_kind::{BudgetKind, LimitOrigin};
 pub use need::{AvailableBudget, Need};
 pub use rates::{BudgetView, Charge, Lack, RateBudgets};
 pub use retry_budget::{RetryBudget, RetryToken};

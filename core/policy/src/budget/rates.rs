@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use super::budget_kind::{DAY, MINUTE};
 use super::counting::{self, ChargeTotals, RULES};
 use super::shared::SharedLimits;
-use super::{AvailableBudget, BudgetKind, Need, quota::Quota, window_inference::WindowHint};
+use super::{AvailableBudget, BudgetKind, LimitOrigin, Need, quota::Quota, window_inference::WindowHint};
 use crate::saturate;
 use tidegate_config::{Counting, HeaderPolicy, RateConfig};
 use tidegate_protocol::rate::{RateHeaders, RateWindow};
@@ -100,6 +100,8 @@ pub struct RateBudgets {
     /// Whether `quotas` contains any limit.
     has_limits: Arc<AtomicBool>,
     config: RateConfig,
+    /// Whether the limits are those of a tool.
+    is_of_tool: bool,
     /// Dialect of the last call. `None` before the first one.
     dialect: Option<Dialect>,
     /// Index in [`RULES`] of the counting rule learned from headers. `None` if none was learned.
@@ -160,7 +162,7 @@ impl RateBudgets {
     /// no limit, and so is an `rps` that is not a finite number above 0.
     pub fn for_tool(rps: Option<f64>, rpm: Option<u64>, now: Instant) -> Self {
         let config = RateConfig { rpm, headers: HeaderPolicy::Ignore, ..RateConfig::default() };
-        let mut budgets = Self::new(&config, now);
+        let mut budgets = Self { is_of_tool: true, ..Self::new(&config, now) };
         if let Some(rate) = rps.filter(|rate| rate.is_finite() && *rate > 0.0) {
             // A rate of 0.5 calls per second is one call every two seconds.
             let limit = rate.clamp(1e-6, 1e9).ceil();
@@ -238,6 +240,16 @@ impl RateBudgets {
         let limits = self.quotas.iter_mut();
         let limits = limits.map(|quota| Lack::Limit(quota.kind, quota.ready_at(now, &self.totals, need)));
         limits.chain(shared).reduce(Lack::longer).filter(|lack| lack.until().is_none_or(|at| at > now))
+    }
+
+    /// Returns where the limit of this kind comes from. `None` if there is none.
+    pub fn origin(&self, kind: BudgetKind) -> Option<LimitOrigin> {
+        let quota = self.quotas.iter().find(|quota| quota.kind == kind)?;
+        Some(match quota {
+            _ if self.is_of_tool => LimitOrigin::Tool,
+            Quota { from_headers: true, is_below_announced: false, .. } => LimitOrigin::Headers,
+            _ => LimitOrigin::Configured,
+        })
     }
 
     /// Returns `true` if this process has used up a limit, so that a call with this need does not fit now.

@@ -117,6 +117,7 @@ impl Refusal {
     pub fn granted_after_deadline(waited: Duration) -> Self {
         let why = WaitExplanation {
             rule: Rule::Turn,
+            origin: None,
             since: waited,
             waited,
             ahead: 0,

@@ -74,8 +74,10 @@ impl<W> Scheduler<W> {
             return Err(self.refusal(now, cause.reason, position, Retry::Never, None));
         }
         let why = self.why(now, &call, in_line, None);
+        let rule = cause.rule.unwrap_or(why.rule);
         let why = WaitExplanation {
-            rule: cause.rule.unwrap_or(why.rule),
+            rule,
+            origin: self.capacity.budgets.origin(rule),
             expected: cause.expected.or(why.expected),
             ..why
         };

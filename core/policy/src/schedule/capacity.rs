@@ -17,7 +17,7 @@ use super::{
     Admitted, Available, Candidate, GrantId, Limiter, Limits, Pool, Requirements, Rule, SchedulerSettings,
     SingleUpstream, Span, Ticket, Tracked, Upstream, UpstreamSlot,
 };
-use crate::budget::{AvailableBudget, Charge, Lack, Need, RateBudgets};
+use crate::budget::{AvailableBudget, BudgetKind, Charge, Lack, LimitOrigin, Need, RateBudgets};
 use crate::{Lane, adaptive::Ended, kv::Kv, placement::ReplicaSet};
 use tidegate_config::TenantConfig;
 use tidegate_protocol::vllm::EngineMetrics;
@@ -411,6 +411,13 @@ impl Budgets {
             Lack::Limit(kind, at) => (kind.into(), Some(at)),
             Lack::Share(until) => (Rule::Share, until),
         })
+    }
+
+    /// Returns where the limit comes from that the rule is about. `None` if the rule is about no
+    /// rate budget.
+    pub(super) fn origin(&self, rule: Rule) -> Option<LimitOrigin> {
+        let kind = BudgetKind::ALL.into_iter().find(|kind| Rule::from(*kind) == rule)?;
+        self.limiting()?.origin(kind)
     }
 
     /// Returns `true` if this process has used up a budget, so that the call does not fit now.

@@ -96,6 +96,7 @@ impl<W> Scheduler<W> {
         let expected = self.expected_wait(now, call, ahead_in_line);
         WaitExplanation {
             rule,
+            origin: self.capacity.budgets.origin(rule),
             since: waited.min(now.saturating_duration_since(blocked_since)),
             waited,
             ahead: self.queue.calls_ahead(call, ahead_in_line),

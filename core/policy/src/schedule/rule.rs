@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::budget::BudgetKind;
+use crate::budget::{BudgetKind, LimitOrigin};
 
 /// A rule that can keep a call from being admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -148,6 +148,8 @@ pub struct WaitExplanation {
     /// The first rule that the call does not satisfy, or [`Rule::Turn`] if it satisfies all of
     /// them.
     pub rule: Rule,
+    /// Where the limit comes from that `rule` is about. `None` if the rule is about no rate budget.
+    pub origin: Option<LimitOrigin>,
     /// For how long that rule has kept the call waiting. At most `waited`.
     pub since: Duration,
     /// The time since the call was first queued.
@@ -156,4 +158,21 @@ pub struct WaitExplanation {
     pub ahead: usize,
     /// The expected remaining wait, or `None` if too little was observed to predict it.
     pub expected: Option<Duration>,
+}
+
+impl WaitExplanation {
+    /// Returns a description of the rule for people, such as `"the target is down"`. If the rule is
+    /// about a rate that the configuration limits, the description names the setting.
+    pub fn sentence(&self) -> &'static str {
+        match (self.origin, self.rule) {
+            (Some(LimitOrigin::Tool), _) => "the rate limit of the tool is used up",
+            (Some(LimitOrigin::Configured), Rule::Requests) => "the configured `rpm` is used up",
+            (Some(LimitOrigin::Configured), Rule::Tokens) => "the configured `tpm` has no room for it",
+            (Some(LimitOrigin::Configured), Rule::InputTokens) => "the configured `itpm` has no room for it",
+            (Some(LimitOrigin::Configured), Rule::OutputTokens) => "the configured `otpm` has no room for it",
+            (Some(LimitOrigin::Configured), Rule::RequestsPerDay) => "the configured `rpd` is used up",
+            (Some(LimitOrigin::Configured), Rule::TokensPerDay) => "the configured `tpd` has no room for it",
+            (_, rule) => rule.sentence(),
+        }
+    }
 }

@@ -3,8 +3,9 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use crate::budget::LimitOrigin;
 use crate::error::{Error, ErrorKind, Reason};
-use crate::schedule::{Refusal, Rule};
+use crate::schedule::{Refusal, Rule, WaitExplanation};
 
 /// The advice for a call that needs more tokens than its target allows for one call.
 const SMALLER: &str =
@@ -31,7 +32,6 @@ impl From<&'static str> for Hints {
 /// Converts a rejection by the scheduler to an error.
 pub(super) fn rejection_error(target: &Arc<str>, hints: Hints, refusal: &Refusal) -> Error {
     let mut text = cause(refusal);
-    let rule = refusal.why.map(|why| why.rule);
     if refusal.reason == Reason::TooLarge {
         let _ = write!(text, ": {SMALLER}");
     } else if !is_made_late(refusal) {
@@ -39,13 +39,13 @@ pub(super) fn rejection_error(target: &Arc<str>, hints: Hints, refusal: &Refusal
         if let Some(after) = refusal.retry_after {
             let _ = write!(text, "; try again in {:.1} s", after.as_secs_f64());
         }
-        if let Some(rule) = rule.filter(|rule| has_advice(refusal.reason, *rule)) {
+        if let Some(why) = refusal.why.filter(|why| has_advice(refusal.reason, why.rule)) {
             let hint = match refusal.reason {
                 Reason::QueueFull | Reason::Shed => hints.queue_full,
                 Reason::NoSlot => hints.no_queue,
                 _ => hints.waits,
             };
-            let _ = write!(text, " ({})", advice(rule).unwrap_or(hint));
+            let _ = write!(text, " ({})", advice(&why).unwrap_or(hint));
         }
     }
     Error::new(ErrorKind::Refused(refusal.reason), text)
@@ -66,8 +66,8 @@ pub(crate) fn prompt_too_large(target: &Arc<str>, tokens: u64, max: u64) -> Erro
 
 /// Returns the cause of a rejection as text, without advice.
 fn cause(refusal: &Refusal) -> String {
-    let blocked = refusal.why.map(|why| why.rule).filter(|rule| !matches!(rule, Rule::Slots | Rule::Turn));
-    let because = blocked.map(|rule| format!(": {}", rule.sentence())).unwrap_or_default();
+    let blocked = refusal.why.filter(|why| !matches!(why.rule, Rule::Slots | Rule::Turn));
+    let because = blocked.map(|why| format!(": {}", why.sentence())).unwrap_or_default();
     match refusal.reason {
         Reason::NoSlot => "no slot is free, and this target does not queue calls".to_owned(),
         Reason::NoBudget => format!("this target does not queue calls{because}"),
@@ -127,10 +127,15 @@ fn has_advice(reason: Reason, rule: Rule) -> bool {
         )
 }
 
-/// Returns the advice for a rejected call that waited because of `rule`. `None` if the target's own
-/// advice applies, which concerns the number of slots.
-fn advice(rule: Rule) -> Option<&'static str> {
-    match rule {
+/// Returns the advice for a rejected call that waited because of `why`. `None` if the own advice of
+/// the target or tool applies, which concerns the number of slots and, for a tool, its rate.
+fn advice(why: &WaitExplanation) -> Option<&'static str> {
+    match why.origin {
+        Some(LimitOrigin::Configured) => return configured_rate_advice(why.rule),
+        Some(LimitOrigin::Tool) => return None,
+        Some(LimitOrigin::Headers) | None => {}
+    }
+    match why.rule {
         Rule::Share => Some(
             "raise the shared `cap` in all processes, or send fewer calls; if the log says that the store is lost, restore it",
         ),
@@ -149,6 +154,28 @@ fn advice(rule: Rule) -> Option<&'static str> {
         Rule::Reserved => Some(
             "capacity is reserved for a larger call that has waited longer; raise `aging` to let smaller calls pass it",
         ),
+        _ => None,
+    }
+}
+
+/// Returns the advice for a rejected call that waited because of a rate that the configuration
+/// limits. `None` if `rule` is about no rate.
+fn configured_rate_advice(rule: Rule) -> Option<&'static str> {
+    match rule {
+        Rule::Requests => Some("raise `rpm` or `burst` if the provider allows more, or send fewer calls"),
+        Rule::RequestsPerDay => Some("raise `rpd` if the provider allows more, or send fewer calls"),
+        Rule::Tokens => Some(
+            "raise `tpm` or `burst` if the provider allows more, lower `max_tokens`, or send fewer tokens",
+        ),
+        Rule::InputTokens => {
+            Some("raise `itpm` or `burst` if the provider allows more, or send fewer tokens")
+        }
+        Rule::OutputTokens => {
+            Some("raise `otpm` or `burst` if the provider allows more, or lower `max_tokens`")
+        }
+        Rule::TokensPerDay => {
+            Some("raise `tpd` if the provider allows more, lower `max_tokens`, or send fewer tokens")
+        }
         _ => None,
     }
 }

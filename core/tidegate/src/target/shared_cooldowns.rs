@@ -149,7 +149,7 @@ impl SharedCooldowns {
 fn held_since(now: Instant, queued_at: Instant, until: Instant) -> WaitExplanation {
     let waited = now.saturating_duration_since(queued_at);
     let expected = Some(until.saturating_duration_since(now));
-    WaitExplanation { rule: Rule::CoolDown, since: waited, waited, ahead: 0, expected }
+    WaitExplanation { rule: Rule::CoolDown, origin: None, since: waited, waited, ahead: 0, expected }
 }
 
 /// A guard that counts one call as waiting for the end of a cool-down, until the guard is dropped.

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use tidegate::Reason;
+use tidegate::config::OnFull;
+
 use crate::support::*;
 
 /// A 429 reduces the maximum burst. Responses without rate headers increase it again.
@@ -50,4 +53,32 @@ async fn metrics_of_a_budget_end_with_it() {
         }
     }
     assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rejection_blames_the_configured_rate_or_the_announced_one() {
+    for is_announced in [false, true] {
+        let (transport, _) = upstream(move |_, _, exchange| async move {
+            let mut response = json(exchange, ANSWER);
+            if is_announced {
+                for (name, value) in [("limit", "60"), ("remaining", "0"), ("reset", "60s")] {
+                    let name = http::HeaderName::try_from(format!("x-ratelimit-{name}-requests")).unwrap();
+                    response.headers_mut().insert(name, http::HeaderValue::from_static(value));
+                }
+            }
+            Ok(response)
+        });
+        let configured = (!is_announced).then_some(1);
+        let gate = gate(transport, |target| target.on_full(OnFull::Refuse).rpm(configured));
+        read(gate.client().call(chat(false)).await.unwrap()).await.unwrap();
+        let error = gate.client().call(chat(false)).await.unwrap_err();
+        assert_eq!(error.reason(), Some(Reason::NoBudget));
+        let (cause, advice) = if is_announced {
+            ("the provider's requests per minute are used up", "ask the provider for a higher limit")
+        } else {
+            ("the configured `rpm` is used up", "raise `rpm` or `burst` if the provider allows more")
+        };
+        assert_eq!(error.why().unwrap().sentence(), cause);
+        assert!(error.message().contains(cause) && error.message().contains(advice), "{error}");
+    }
 }

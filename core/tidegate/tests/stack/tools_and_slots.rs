@@ -460,6 +460,8 @@ async fn rejection_and_explanation_name_the_rate() {
     drop(refusing.acquire_tool("db", &context).await.unwrap());
     let error = refusing.acquire_tool("db", &context).await.unwrap_err();
     assert_eq!((error.reason(), error.why().unwrap().rule.as_str()), (Some(Reason::NoBudget), "requests"));
+    let (cause, advice) = ("the rate limit of the tool is used up", "(raise the tool's `cap` or rate");
+    assert!(error.message().contains(cause) && error.message().contains(advice), "{error}");
     assert_eq!(refusing.snapshot().tools["db"].refused["no_budget"], 1);
 }
 
