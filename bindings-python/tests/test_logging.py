@@ -68,7 +68,7 @@ def test_outage_is_logged_once_when_it_begins_and_once_when_it_ends(
     assert (level, text) == (logging.INFO, "the outage of the target is over target=flaky")
     level, text = messages(caplog)[0]
     assert level == logging.WARNING
-    assert text.startswith("an outage of the target begins")
+    assert text.startswith("an outage of the target begins: its last calls failed (status 503)")
     assert text.endswith("target=flaky")
     assert len(messages(caplog)) == 2
 

@@ -169,6 +169,29 @@ impl AttemptOutcome {
             Self::Accepted { .. } | Self::Cancelled(Cancellation::Preempted) => None,
         }
     }
+
+    /// Returns how the upstream failed the attempt, in words, such as `connections are refused`.
+    /// `None` for accepted and for cancelled attempts.
+    pub fn problem(&self) -> Option<String> {
+        match self {
+            Self::Rejected(verdict) => Some(format!("status {}", verdict.status)),
+            Self::Failed(failure) => Some(failure.problem().to_owned()),
+            Self::Accepted { .. } | Self::Cancelled(_) => None,
+        }
+    }
+}
+
+impl ExchangeFailure {
+    /// Returns how exchanges fail, in words.
+    fn problem(&self) -> &'static str {
+        match self.kind {
+            ErrorKind::Connect if self.cause == FailureCause::ConnectRefused => "connections are refused",
+            ErrorKind::Connect => "no connection can be established",
+            ErrorKind::ConnectTimeout => "no connection is established in time",
+            ErrorKind::FirstTokenTimeout | ErrorKind::IdleTimeout => "calls are not answered in time",
+            _ => "connections break",
+        }
+    }
 }
 
 /// Returns `true` if a gate rejects calls with this code while other calls may be admitted.

@@ -114,14 +114,15 @@ impl Error {
     /// Appends to the message why replicas of the pool accept no calls: for each, its URL and the
     /// reason. `is_whole_pool` is `true` if no other replica is in the pool. Names at most 8.
     pub(crate) fn with_replica_problems(self, replicas: &[(Arc<str>, &str)], is_whole_pool: bool) -> Self {
-        let named = replicas.iter().take(8).map(|(url, problem)| format!("{url}: {problem}"));
-        let mut named: Vec<String> = named.collect();
-        if replicas.len() > named.len() {
-            named.push(format!("and {} more", replicas.len() - named.len()));
-        }
         let subject =
             if is_whole_pool { "no replica accepts calls" } else { "some replicas accept no calls" };
-        self.with_note(format_args!("{subject} ({})", named.join("; ")))
+        self.with_note(format_args!("{subject} ({})", list_replica_problems(replicas)))
+    }
+
+    /// Appends to the message how the last call that was sent to the target, a single server,
+    /// failed.
+    pub(crate) fn with_target_problem(self, problem: &str) -> Self {
+        self.with_note(format_args!("the last call that was sent to the target failed ({problem})"))
     }
 
     /// Appends to the message that `target`, the first target of the fallback chain, had rejected
@@ -314,6 +315,16 @@ impl Error {
             ErrorKind::Connect | ErrorKind::Transport | ErrorKind::Truncated => StatusCode::BAD_GATEWAY,
         }
     }
+}
+
+/// Returns the URL and the problem of each of these replicas as text. Names at most 8.
+pub(crate) fn list_replica_problems(replicas: &[(Arc<str>, &str)]) -> String {
+    let named = replicas.iter().take(8).map(|(url, problem)| format!("{url}: {problem}"));
+    let mut named: Vec<String> = named.collect();
+    if replicas.len() > named.len() {
+        named.push(format!("and {} more", replicas.len() - named.len()));
+    }
+    named.join("; ")
 }
 
 impl From<&Error> for ExchangeFailure {

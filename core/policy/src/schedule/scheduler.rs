@@ -328,11 +328,11 @@ impl<W> Scheduler<W> {
         upstream.cooling_until().filter(|_| !upstream.is_down())
     }
 
-    /// Returns `true` if the upstream is in an outage in which it did not only answer 429. Always `false`
-    /// for a pool, whose replicas are down one by one.
+    /// Returns `true` if the upstream is in an outage in which it did not only answer 429. For a
+    /// pool, returns `true` if no replica accepts calls, and none of them because it is full.
     pub fn is_in_outage(&self) -> bool {
         let upstream = &self.capacity.upstream;
-        upstream.cooldown().is_outage() && upstream.as_pool().is_none()
+        upstream.as_pool().map_or_else(|| upstream.cooldown().is_outage(), |pool| pool.is_in_outage())
     }
 
     /// Returns `true` if a new call would have to wait for the end of a cool-down or an outage.

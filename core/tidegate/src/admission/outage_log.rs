@@ -1,18 +1,26 @@
-//! Decides when the beginning and the end of an outage are logged.
+//! Decides when the beginning and the end of an outage are logged, and remembers its cause.
 
 use std::time::{Duration, Instant};
+
+use super::Admission;
+use crate::clock::now;
+use crate::error::{Error, list_replica_problems};
+use crate::schedule::Rule;
 
 /// Minimum time between two outages of a target that are logged. A server that is overloaded may
 /// reject calls and accept others many times per second.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// Which outage of a target was logged last.
+/// Which outage of a target was logged last, and what its cause is.
 #[derive(Debug, Default)]
 pub(super) struct OutageLog {
     /// When the beginning of an outage was last logged, or `None` if it never was.
     last: Option<Instant>,
     /// Whether that outage has not ended.
     lasts: bool,
+    /// How the attempt failed that was sent last during an outage of a single target, in words.
+    /// `None` if there was no such attempt.
+    pub(super) last_problem: Option<String>,
 }
 
 impl OutageLog {
@@ -27,19 +35,50 @@ impl OutageLog {
         begins
     }
 
-    /// Returns `true` if the end of an outage is to be logged after a success. `is_in_outage` is
-    /// whether the target is in an outage.
-    pub(super) fn is_over(&mut self, is_in_outage: bool) -> bool {
-        let is_over = self.lasts && !is_in_outage;
-        self.lasts &= is_in_outage;
+    /// Returns `true` if the end of an outage is to be logged after a success. `is_in_outage`
+    /// returns whether the target is in an outage, and is called only if an outage was logged.
+    pub(super) fn is_over(&mut self, is_in_outage: impl FnOnce() -> bool) -> bool {
+        let is_over = self.lasts && !is_in_outage();
+        self.lasts &= !is_over;
         is_over
+    }
+}
+
+impl Admission {
+    /// Logs the beginning of an outage of the pool, with the problem of each replica. Call this
+    /// function after each event that may take a replica down.
+    pub(super) fn log_pool_outage(&self) {
+        let now = now();
+        let mut state = self.state.lock();
+        let is_in_outage = state.scheduler.is_in_outage();
+        if !state.outage_log.begins(now, is_in_outage) {
+            return;
+        }
+        let replicas = state.scheduler.replicas(now).into_iter();
+        drop(state);
+        let problems = replicas.map(|replica| (replica.url, replica.problem.unwrap_or(replica.state)));
+        let problems = list_replica_problems(&problems.collect::<Vec<_>>());
+        let name = self.name();
+        tracing::warn!(target = %name, "no replica of {name} accepts calls ({problems})");
+    }
+
+    /// Adds to a rejection how the last call failed at the target if the rejected call waited
+    /// because the target is down. Returns other rejections unchanged.
+    pub(crate) fn explain_outage(&self, rejection: Error) -> Error {
+        if rejection.why().is_none_or(|why| why.rule != Rule::Outage) {
+            return rejection;
+        }
+        let problem = self.state.lock().outage_log.last_problem.clone();
+        match problem {
+            Some(problem) => rejection.with_target_problem(&problem),
+            None => rejection,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::now;
 
     #[test]
     fn outages_that_alternate_with_successes_are_logged_once_a_minute() {
@@ -51,7 +90,7 @@ mod tests {
                 lines.push((second, "begins"));
             }
             assert!(!log.begins(at, true), "one line for each outage");
-            if second % 2 == 1 && log.is_over(false) {
+            if second % 2 == 1 && log.is_over(|| false) {
                 lines.push((second, "over"));
             }
         }
@@ -63,6 +102,6 @@ mod tests {
     #[test]
     fn failures_outside_an_outage_are_not_logged() {
         let mut log = OutageLog::default();
-        assert!(!log.begins(now(), false) && !log.is_over(false));
+        assert!(!log.begins(now(), false) && !log.is_over(|| false));
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::Admission;
 use super::cancel::CancelSignal;
-use super::driver::Waiting;
+use super::driver::{State, Waiting};
 use crate::adaptive::Ended;
 use crate::clock::now;
 use crate::cooldown::{Failure, Hold};
@@ -186,9 +186,9 @@ impl Permit {
         let Some(grant) = &mut self.grant else { return };
         let now = now();
         let mut state = self.admission.state.lock();
-        let may_admit = state.scheduler.on_success(now, grant);
-        let is_in_outage = state.scheduler.is_in_outage();
-        let is_over = state.outage_log.is_over(is_in_outage);
+        let State { scheduler, outage_log, .. } = &mut *state;
+        let may_admit = scheduler.on_success(now, grant);
+        let is_over = outage_log.is_over(|| scheduler.is_in_outage());
         drop(state);
         if is_over {
             tracing::info!(target = %self.admission.name(), "the outage of the target is over");
@@ -202,20 +202,33 @@ impl Permit {
     /// put the target into a cool-down: for `delay` if the upstream stated a delay, otherwise for a
     /// computed time. Logs the beginning of an outage. Returns what the call must wait for before a
     /// retry.
-    pub fn on_failure(&mut self, call: u64, failure: Failure, delay: Option<Duration>) -> Hold {
+    ///
+    /// `problem` returns how the attempt failed, in words, and is called only during an outage.
+    pub fn on_failure(
+        &mut self,
+        call: u64,
+        failure: Failure,
+        delay: Option<Duration>,
+        problem: impl FnOnce() -> Option<String>,
+    ) -> Hold {
         let Some(grant) = &mut self.grant else { return Hold::No };
         let now = now();
         let mut state = self.admission.state.lock();
         let hold = state.scheduler.on_failure(now, grant, call, failure, delay, fastrand::f64());
+        if hold == Hold::Outage {
+            state.outage_log.last_problem = problem();
+        }
         let is_in_outage = state.scheduler.is_in_outage();
         let begins = state.outage_log.begins(now, is_in_outage);
+        let problem = begins.then(|| state.outage_log.last_problem.clone()).flatten();
         if delay.is_some() {
             self.admission.announce_cooldown(&state);
         }
         drop(state);
         if begins {
             let name = self.admission.name();
-            tracing::warn!(target = %name, "an outage of the target begins: its last calls failed");
+            let problem = problem.map(|problem| format!(" ({problem})")).unwrap_or_default();
+            tracing::warn!(target = %name, "an outage of the target begins: its last calls failed{problem}");
         }
         if hold != Hold::No {
             // Calls with a deadline before the end of the cool-down are rejected at once.
@@ -230,7 +243,9 @@ impl Permit {
         let Some(grant) = &mut self.grant else { return Hold::No };
         // Calls that only this replica can serve are rejected, and calls whose response it has not
         // begun are cancelled.
-        self.admission.update(|scheduler, now| scheduler.on_replica_failure(now, grant, fault))
+        let hold = self.admission.update(|scheduler, now| scheduler.on_replica_failure(now, grant, fault));
+        self.admission.log_pool_outage();
+        hold
     }
 
     /// Records that a part of the response arrived, so the replica is alive. Takes the scheduler's

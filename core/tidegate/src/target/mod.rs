@@ -166,12 +166,12 @@ impl Target {
     }
 
     /// Adds to the rejection of a call that waited for a replica what is wrong with the pool and
-    /// its replicas. Returns the error unchanged if the target is not a pool, or if the call waited
-    /// for something else.
+    /// its replicas. If the target is not a pool, but down, adds how the last call failed. Returns
+    /// other rejections unchanged.
     pub(crate) fn explain_rejection(&self, rejection: Error) -> Error {
         match &self.pool {
             Some(pool) => pool.explain_rejection(rejection),
-            None => rejection,
+            None => self.admission.explain_outage(rejection),
         }
     }
 

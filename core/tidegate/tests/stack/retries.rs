@@ -215,6 +215,31 @@ async fn calls_are_held_during_an_outage_and_succeed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn log_and_rejections_name_the_cause_of_an_outage() {
+    // The times of the probes are random. Few are so close to the deadline that it comes first.
+    fastrand::seed(1);
+    let (lines, _guard) = LogLines::collect();
+    let (transport, _) = upstream(|n, _, exchange| async move {
+        match n {
+            0 => Ok(json(exchange, ANSWER)),
+            _ => Err(Error::new(ErrorKind::Connect, "refused").with_connect_refused()),
+        }
+    });
+    let gate = gate(transport, |t| t);
+    read(gate.client().call(chat(false)).await.unwrap()).await.unwrap();
+    for _ in 0..2 {
+        let mut request = chat(false);
+        let deadline = Some(Instant::now() + 30 * SECOND);
+        request.extensions_mut().insert(Context { deadline, ..Context::default() });
+        let error = gate.client().call(request).await.unwrap_err();
+        let cause = "the last call that was sent to the target failed (connections are refused)";
+        assert!(error.message().contains(cause), "{error}");
+    }
+    let begins = "WARN: an outage of the target begins: its last calls failed (connections are refused)";
+    assert_eq!(lines.take("outage"), [begins]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn invalid_request_does_not_end_an_outage() {
     let (transport, _) = upstream(|n, _, exchange| async move {
         match n {

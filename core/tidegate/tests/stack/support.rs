@@ -1,5 +1,6 @@
 //! Test support: a scripted upstream, requests and responses.
 
+use std::fmt::{Debug, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -8,8 +9,13 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
+use parking_lot::Mutex;
 use tidegate::config::{EngineMetricsPolicy, Target};
 use tidegate::{Context, Error, ErrorKind, Gate, RequestBody, ResponseBody, Transport};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::{DefaultGuard, set_default};
+use tracing::{Event, Level, Metadata, Subscriber};
 
 pub const SECOND: Duration = Duration::from_secs(1);
 
@@ -151,5 +157,58 @@ pub fn assert_idle(gate: &Gate) {
     assert_eq!(snapshot.active, 0);
     for (name, target) in &snapshot.targets {
         assert_eq!((target.in_flight, target.queue_depth), (0, 0), "{name}");
+    }
+}
+
+/// The lines that the gates of one thread log, from the level `INFO` on, each as `LEVEL: text`.
+#[derive(Clone, Default)]
+pub struct LogLines(Arc<Mutex<Vec<String>>>);
+
+impl LogLines {
+    /// Collects the lines of this thread until the guard is dropped.
+    pub fn collect() -> (Self, DefaultGuard) {
+        let lines = Self::default();
+        (lines.clone(), set_default(lines))
+    }
+
+    /// Removes all lines, and returns those that contain `words`. Processes of other tests may
+    /// cause further lines.
+    pub fn take(&self, words: &str) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock()).into_iter().filter(|line| line.contains(words)).collect()
+    }
+}
+
+impl Subscriber for LogLines {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event() && *metadata.level() <= Level::INFO && metadata.target().starts_with("tidegate")
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line(format!("{}: ", event.metadata().level()));
+        event.record(&mut line);
+        self.0.lock().push(line.0);
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// The level and the text of an event.
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        if field.name() == "message" {
+            write!(self.0, "{value:?}").unwrap();
+        }
     }
 }

@@ -127,6 +127,11 @@ impl Pool {
         self.eligible.is_empty()
     }
 
+    /// Returns `true` if there are replicas, and none of them accepts calls or is full.
+    pub(super) fn is_in_outage(&self) -> bool {
+        self.is_empty() && self.is_down() && self.replicas.iter().any(Option::is_some)
+    }
+
     /// Returns the replicas that may take a call with these `wants` and an input of at least
     /// `min_input` tokens, whether they are eligible or not, and whether the call was tried there
     /// or not.

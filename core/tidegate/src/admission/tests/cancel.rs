@@ -49,8 +49,8 @@ async fn call(admission: Arc<Admission>, number: u64, mut rng: fastrand::Rng) {
         _ => permit.set_ended(Ended::Completed { output: rng.u64(..500) }),
     }
     match rng.u8(..30) {
-        0 => drop(permit.on_failure(number, Failure::Other, Some(ms(rng.u64(1..300))))),
-        1..3 => drop(permit.on_failure(number, Failure::Other, None)),
+        0 => drop(permit.on_failure(number, Failure::Other, Some(ms(rng.u64(1..300))), || None)),
+        1..3 => drop(permit.on_failure(number, Failure::Other, None, || None)),
         // Ends the task as a panic does, without its message.
         3 => std::panic::resume_unwind(Box::new("on purpose")),
         4..6 => return,
@@ -175,7 +175,7 @@ async fn panic_releases_the_slot() {
 async fn probe_granted_to_a_cancelled_call_goes_to_the_next() {
     let admission = admission(2);
     let mut failed = admission.acquire(ticket()).await.expect("free");
-    failed.on_failure(1, Failure::Other, Some(ms(1_000)));
+    failed.on_failure(1, Failure::Other, Some(ms(1_000)), || None);
     drop(failed);
     let begin = now();
     let mut gone = Box::pin(admission.acquire(ticket()));

@@ -78,7 +78,7 @@ fn permit_may_be_dropped_outside_of_a_runtime() {
     let admission = first.block_on(async { admission(1) });
     let mut held = first.block_on(admission.acquire(ticket())).expect("free");
     let waits = queue(&first, &admission, ms(10_000));
-    first.block_on(async { held.on_failure(1, Failure::Other, Some(ms(500))) });
+    first.block_on(async { held.on_failure(1, Failure::Other, Some(ms(500)), || None) });
     std::thread::spawn(move || drop(held)).join().expect("no panic");
     let permit = answer(&first, waits).expect("a slot after the cool-down");
     assert!(permit.waited() >= ms(500));

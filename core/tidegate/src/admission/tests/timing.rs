@@ -65,7 +65,7 @@ async fn end_of_a_cool_down_admits_the_next_call() {
     let admission = admission(4);
     let mut failed = admission.acquire(ticket()).await.expect("free");
     let begin = now();
-    failed.on_failure(1, Failure::Other, Some(ms(2_000)));
+    failed.on_failure(1, Failure::Other, Some(ms(2_000)), || None);
     drop(failed);
     let budget = Ticket { wait: Some(ms(100)), ..ticket() };
     let permit = admission.acquire(budget).await.expect("its budget stood still");
@@ -80,7 +80,7 @@ async fn cool_down_beyond_the_deadline_rejects_at_once() {
     let begin = now();
     let mut waits = pin!(admission.acquire(Ticket { deadline: begin + ms(5_000), ..ticket() }));
     assert!(poll_once(waits.as_mut()).is_pending());
-    held.on_failure(1, Failure::Other, Some(ms(60_000)));
+    held.on_failure(1, Failure::Other, Some(ms(60_000)), || None);
     assert_eq!(reason(waits.await), Reason::CoolDown);
     assert_eq!(now(), begin);
 }
@@ -93,7 +93,7 @@ async fn probe_admitted_by_a_release_is_timed() {
     let admission = admission(2);
     let mut first = admission.acquire(ticket()).await.expect("free");
     let second = admission.acquire(ticket()).await.expect("free");
-    first.on_failure(1, Failure::Other, Some(ms(1_000)));
+    first.on_failure(1, Failure::Other, Some(ms(1_000)), || None);
     let waiting: Vec<_> = (0..2)
         .map(|_| {
             let admission = admission.clone();

@@ -34,7 +34,7 @@ pub(crate) fn apply(call: &Call, permit: &mut Permit, outcome: &AttemptOutcome) 
     } else {
         Failure::from_outcome(outcome, call.has_own_deadline()).map(|failure| match call.shared() {
             Some((shared, key)) => shared.on_failure(key, call.sent_at(), outcome.retry_after()),
-            None => permit.on_failure(call.id(), failure, outcome.retry_after()),
+            None => permit.on_failure(call.id(), failure, outcome.retry_after(), || outcome.problem()),
         })
     };
     let Some(hold) = hold else {

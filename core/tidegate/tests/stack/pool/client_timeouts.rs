@@ -52,6 +52,17 @@ async fn client_timeout_ends_the_wait_for_a_pool_that_is_down_and_names_the_repl
 }
 
 #[tokio::test(start_paused = true)]
+async fn outage_of_a_pool_is_logged_once() {
+    let (lines, _guard) = LogLines::collect();
+    let (gate, log) = refusing(30 * SECOND, |t| t).await;
+    let begins = REFUSED.replace("no replica accepts", "no replica of llm accepts");
+    assert_eq!(lines.take("replica"), [format!("WARN: {begins}")]);
+    read(gate.client().call(chat(false)).await.unwrap()).await.unwrap();
+    assert_eq!(lines.take("outage"), ["INFO: the outage of the target is over"]);
+    assert_all_idle(&gate, &log);
+}
+
+#[tokio::test(start_paused = true)]
 async fn deadline_that_ends_the_wait_for_a_replica_names_the_replicas() {
     let (gate, log) = refusing(1000 * SECOND, |t| t).await;
     let mut request = chat(false);
