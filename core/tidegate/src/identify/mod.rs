@@ -97,7 +97,7 @@ impl Identify {
         self.open()?;
         let body = request.body().bytes().map(|bytes| &bytes[..]);
         let facts = RequestFacts::read(request.method(), request.uri(), request.headers(), body);
-        let (target, key) = self.registry.target(request.uri(), request.headers(), facts.model.as_deref());
+        let (target, key) = self.registry.target(request.uri(), request.headers(), &facts);
         let context = request.extensions_mut().remove::<Context>().unwrap_or_default();
         let timeouts = request.extensions_mut().remove::<Timeouts>().unwrap_or_default();
         let affinity = target.config().pool.as_ref().map(|pool| {

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use http::header::AUTHORIZATION;
@@ -21,6 +21,7 @@ use crate::share::Share;
 use crate::target::Target;
 use crate::transport::Transport;
 use crate::unknown_name::unknown_name;
+use tidegate_protocol::request::{RequestFacts, Route};
 
 /// Maximum number of targets that are created for requests without a configured target, in addition
 /// to the target `others`.
@@ -62,6 +63,8 @@ pub(super) struct Registry {
     default: TargetConfig,
     budget_sets: BTreeMap<Arc<str>, Arc<BudgetSet>>,
     found: RwLock<HashMap<u64, UnconfiguredTarget>>,
+    /// Whether it was logged that requests match no configured target.
+    has_reported_unmatched: AtomicBool,
     began: Instant,
     hasher: RandomState,
     metrics: Arc<Metrics>,
@@ -146,6 +149,7 @@ impl Registry {
             default: config.default_target.clone(),
             budget_sets,
             found: RwLock::default(),
+            has_reported_unmatched: AtomicBool::default(),
             began: now,
             hasher: RandomState::new(),
             metrics,
@@ -171,8 +175,9 @@ impl Registry {
         &self,
         uri: &Uri,
         headers: &HeaderMap,
-        model: Option<&str>,
+        facts: &RequestFacts,
     ) -> (Arc<Target>, Option<u64>) {
+        let model = facts.model.as_deref();
         if let Some(target) = self.configured(uri, model) {
             return (target.clone(), None);
         }
@@ -200,13 +205,42 @@ impl Registry {
             if let Some(until) = others.and_then(|shared| shared.until(key)) {
                 target.admission().resume_cooldown(until);
             }
-            return (found.entry(key).or_insert(UnconfiguredTarget::new(target)).touch(now), None);
+            let target = found.entry(key).or_insert(UnconfiguredTarget::new(target)).touch(now);
+            // The log may call back into the gate.
+            drop(found);
+            if facts.route == Route::Inference {
+                self.report_unmatched(uri, model);
+            }
+            return (target, None);
         }
         if let Some(others) = found.get(&OTHERS) {
             return (others.touch(now), Some(key));
         }
         let target = self.create("others".to_owned(), "@others", &found, Target::new_shared);
         (found.entry(OTHERS).or_insert(UnconfiguredTarget::new(target)).touch(now), Some(key))
+    }
+
+    /// Logs, once per gate, that requests match no configured target. Otherwise, nothing would show
+    /// that a limit that is meant for them has no effect. The line is a warning if no request has
+    /// matched a configured target. Does nothing if no target for requests is configured.
+    fn report_unmatched(&self, uri: &Uri, model: Option<&str>) {
+        let takes_requests = |target: &&Arc<Target>| !target.config().matches.slots_only;
+        if !self.configured.iter().any(|target| takes_requests(&target))
+            || self.has_reported_unmatched.swap(true, Ordering::Relaxed)
+        {
+            return;
+        }
+        let (scheme, host, model) = (uri.scheme_str().unwrap_or("http"), host(uri), printable(model));
+        let model = if model.is_empty() { model } else { format!(" (model {model})") };
+        let text = format!(
+            "no configured target takes requests to {scheme}://{host}{model}: they get a limit of their own; set `url` (and `models`) of a target to limit them"
+        );
+        let is_used = |target: &Arc<Target>| target.admission().view().peak > 0;
+        if self.configured.iter().filter(takes_requests).any(is_used) {
+            tracing::info!("{text}");
+        } else {
+            tracing::warn!("{text}");
+        }
     }
 
     /// Creates a target with the default configuration. `new` is the constructor: [`Target::new`]
@@ -305,14 +339,24 @@ fn stable_part(credential: &[u8]) -> &[u8] {
 }
 
 /// Returns the name `host/model` of a target that is not configured, with the port if the URL has
-/// one. Without a model, it is `host`. The model is truncated to 100 characters, because callers
-/// choose it.
+/// one. Without a model, it is `host`.
 fn name(uri: &Uri, model: Option<&str>) -> String {
+    let (host, model) = (host(uri), printable(model));
+    let separator = if model.is_empty() { "" } else { "/" };
+    format!("{host}{separator}{model}")
+}
+
+/// Returns the host of a URL, with the port if the URL has one, and without user and password.
+fn host(uri: &Uri) -> String {
     let host = uri.authority().map_or("unknown", |authority| authority.host());
     let port = uri.port_u16().map(|port| format!(":{port}")).unwrap_or_default();
-    let model: String = model.unwrap_or_default().chars().filter(|c| !c.is_control()).take(100).collect();
-    let separator = if model.is_empty() { "" } else { "/" };
-    format!("{host}{port}{separator}{model}")
+    format!("{host}{port}")
+}
+
+/// Returns the name of a model without control characters, truncated to 100 characters, because
+/// callers choose it. Empty if there is none.
+fn printable(model: Option<&str>) -> String {
+    model.unwrap_or_default().chars().filter(|c| !c.is_control()).take(100).collect()
 }
 
 #[cfg(test)]

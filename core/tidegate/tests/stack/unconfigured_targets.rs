@@ -78,6 +78,36 @@ async fn further_targets_share_one_if_none_is_idle() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn requests_that_match_no_configured_target_are_reported_once() {
+    let of_user = |model: &str| {
+        let mut request = of_model(model);
+        *request.uri_mut() = "http://user:secret@far:8000/v1/chat/completions?key=secret".parse().unwrap();
+        request
+    };
+    for (is_used, level) in [(false, "WARN"), (true, "INFO")] {
+        let (lines, _guard) = LogLines::collect();
+        let (transport, _) = upstream(|_, _, exchange| async move { Ok(json(exchange, ANSWER)) });
+        let gate = gate(transport, |t| t);
+        if is_used {
+            read(gate.client().call(chat(false)).await.unwrap()).await.unwrap();
+        }
+        for model in ["m1", "m2"] {
+            read(gate.client().call(of_user(model)).await.unwrap()).await.unwrap();
+        }
+        let text = "no configured target takes requests to http://far:8000 (model m1): they get a limit of their own; set `url` (and `models`) of a target to limit them";
+        assert_eq!(lines.take("configured target"), [format!("{level}: {text}")]);
+    }
+    // No limit is meant for requests.
+    for configured in [None, Some(Target::new("grpc").url("none"))] {
+        let (lines, _guard) = LogLines::collect();
+        let (transport, _) = upstream(|_, _, exchange| async move { Ok(json(exchange, ANSWER)) });
+        let builder = configured.into_iter().fold(Gate::builder(), |builder, target| builder.target(target));
+        call(&builder.build_over(transport).unwrap(), "m").await;
+        assert_eq!(lines.take("configured target"), [""; 0]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn unconfigured_target_never_takes_a_configured_name() {
     let (transport, _) = upstream(|_, _, exchange| async move { Ok(json(exchange, ANSWER)) });
     let gate = gate(transport, |_| Target::new("far/m").url("http://llm"));
