@@ -286,10 +286,10 @@ export interface TargetSettings extends RateConfig {
   wait?: Duration | Off;
   /**
    * What happens to a call that finds no free slot. Retries of a call that was admitted are queued
-   * in either case, at most for `wait`. `"wait"`: The call is queued. It fails with 504 when its
-   * wait budget runs out. `"refuse"`: The call is rejected at once with 429. A target also rejects
-   * each call during a cool-down (429) or an outage (503), and while no replica of a pool accepts
-   * calls. Default: wait.
+   * in either case, at most for `wait`, except with `"refuse"` and a `fallback`. `"wait"`: The call
+   * is queued. It fails with 504 when its wait budget runs out. `"refuse"`: The call is rejected at
+   * once with 429. A target also rejects each call during a cool-down (429) or an outage (503), and
+   * while no replica of a pool accepts calls. Default: wait.
    */
   on_full?: "wait" | "refuse";
   /**

@@ -65,7 +65,7 @@ const installed = new Set<NativeFakeTarget>();
  *
  * Requests that a gate sends of its own accord use up no answer and are not recorded: a health
  * probe of a pool gets status 200, and a request for metrics, models or token counts gets status
- * 404. A route whose `path` names theirs, such as `*/metrics`, answers them instead.
+ * 404. A route whose `path` names theirs, such as `/metrics`, answers them instead.
  *
  * @example
  * ```ts

@@ -200,7 +200,7 @@ settings! {
         /// objective. Calls of the lane `batch` do so only if the lane has a `ttft` of its own.
         wait: Option<Duration> = None, TIME_RANGE => "what `ttft` leaves, otherwise the deadline";
         /// What happens to a call that finds no free slot. Retries of a call that was admitted are
-        /// queued in either case, at most for `wait`.
+        /// queued in either case, at most for `wait`, except with `"refuse"` and a `fallback`.
         on_full: OnFull = OnFull::Wait, ();
         /// The maximum time of a call, including its wait, retries and stream. The context of a call
         /// can only shorten it.
