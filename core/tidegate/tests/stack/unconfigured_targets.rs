@@ -98,7 +98,7 @@ async fn requests_that_match_no_configured_target_are_reported_once() {
         assert_eq!(lines.take("configured target"), [format!("{level}: {text}")]);
     }
     // No limit is meant for requests.
-    for configured in [None, Some(Target::new("grpc").url("none"))] {
+    for configured in [None, Some(Target::new("grpc").slots_only())] {
         let (lines, _guard) = LogLines::collect();
         let (transport, _) = upstream(|_, _, exchange| async move { Ok(json(exchange, ANSWER)) });
         let builder = configured.into_iter().fold(Gate::builder(), |builder, target| builder.target(target));
