@@ -91,13 +91,21 @@ async def test_unsupported_extension_is_rejected_before_a_slot_is_taken(
     name: str, extension: str, upstream: Upstream, gate: tidegate.Gate
 ) -> None:
     given = {extension: "/other" if extension == "target" else "llm.test"}
+    secure = upstream.url.replace("http:", "https:")
     for _, client in clients(name, gate, "native"):
         with pytest.raises(module(name).LocalProtocolError, match=f'"{extension}".*transport="keep"'):
-            await sent(client, "GET", upstream.url, extensions=given)
+            await sent(client, "GET", secure, extensions=given)
     assert (upstream.exchanges, gate.snapshot()["targets"]) == ([], {})
     for _, client in clients(name, gate, "keep"):
         await sent(client, "GET", upstream.url, extensions=given)
     assert [exchange.path for exchange in upstream.exchanges] == [given.get("target", "/")] * 2
+
+
+async def test_server_name_without_tls_is_ignored(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+    # Versions of the SDKs name the server for each host with an underscore, such as "my_llm".
+    for _, client in clients(name, gate, "native"):
+        await sent(client, "GET", upstream.url, extensions={"sni_hostname": "my-llm"})
+    assert len(upstream.exchanges) == 2
 
 
 @pytest.mark.parametrize("url", ["ftp://127.0.0.1/", "//127.0.0.1/"])

@@ -205,7 +205,7 @@ async def wait_for_first(*futures: asyncio.Future[Any]) -> None:
 async def wait_for_all(tasks: Collection[asyncio.Task[Any]]) -> None:
     """Waits until all tasks have ended, also if the caller is cancelled meanwhile.
 
-    Such a cancellation is raised afterwards.
+    Such a cancellation is passed on to the tasks, and is raised afterwards.
     """
     loop = running_loop()
     if not isinstance(loop, asyncio.AbstractEventLoop):
@@ -217,5 +217,8 @@ async def wait_for_all(tasks: Collection[asyncio.Task[Any]]) -> None:
             await asyncio.wait(running)
         except asyncio.CancelledError as error:  # noqa: PERF203 - anyio cancels again and again
             cancellation = error
+            # As without the gate, it ends what an earlier cancellation has not ended.
+            for task in running:
+                task.cancel()
     if cancellation is not None:
         raise cancellation

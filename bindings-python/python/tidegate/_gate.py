@@ -212,9 +212,9 @@ class Gate:
                 `transport` may also be `auto`, `keep` or `native`, as in `wrap`. The gate's own
                 transport does not use `limits`, the `connect` and `write` parts of `timeout`, and
                 the request extension `trace`: the target's `cap` and the `connect` setting of the
-                configuration apply instead. It rejects requests with the extension `sni_hostname`
-                or `target`, and its responses have only `http_version` in `extensions`.
-                `transport="keep"` supports them all.
+                configuration apply instead. It rejects requests with the extension `target`, or
+                with an `sni_hostname` other than the host, and its responses have only
+                `http_version` in `extensions`. `transport="keep"` supports them all.
 
         Returns:
             The client. Its type is `Any`, because it depends on the installed package.

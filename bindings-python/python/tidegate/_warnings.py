@@ -6,7 +6,8 @@ import sys
 import warnings
 
 # Libraries that can replace the blocking functions of the standard library by those of green
-# threads: the module that knows, and its function that tells for a module of the library.
+# threads. Each entry is a module of the library, and its function that returns whether a module of
+# the standard library is replaced.
 _GREEN_THREADS = (("gevent.monkey", "is_module_patched"), ("eventlet.patcher", "is_monkey_patched"))
 
 

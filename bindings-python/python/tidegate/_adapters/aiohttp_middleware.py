@@ -117,7 +117,7 @@ class GateMiddleware:
         try:
             future, number = self._gate.send_custom(port, factory, *arguments)
         except Error as error:
-            raise _exception(error)  # noqa: B904 - it has its cause
+            raise _exception(error)  # noqa: B904 - _exception sets the cause
         try:
             reply = await future
         except BaseException:

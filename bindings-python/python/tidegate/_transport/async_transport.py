@@ -83,7 +83,7 @@ class AsyncGateTransport(TransportBase):
                 return self._gate.send(port, *arguments)
             return self._gate.send_custom(port, factory, *arguments)
         except Error as error:
-            raise self._family.exception(error, request)  # noqa: B904 - it has its cause
+            raise self._family.exception(error, request)  # noqa: B904 - family.exception sets the cause
 
     async def __aenter__(self) -> AsyncGateTransport:
         """Opens the httpx client whose transports open the connections, if this object owns it.

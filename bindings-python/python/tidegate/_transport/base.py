@@ -62,6 +62,15 @@ def call_arguments(  # noqa: PLR0913 - one argument a setting
     return (method, url, headers, body, read, pool, context, sdk is not None, max_attempts, task, proxies)
 
 
+def _is_unsupported(request: Any, name: str) -> bool:
+    """Returns `True` if the extension of this name changes what an httpx request sends."""
+    value, url = request.extensions.get(name), request.url
+    if value is None or name != "sni_hostname":
+        return value is not None
+    # Some versions of the SDKs set it for each host with an underscore, also without TLS.
+    return url.scheme == "https" and value not in (url.host, url.host.replace("_", "-"))
+
+
 class TransportBase:
     """The settings of one httpx transport that sends requests through a gate.
 
@@ -108,13 +117,12 @@ class TransportBase:
                 and does not support an extension of the request.
 
         """
-        extensions = request.extensions
         if self.custom is None:
             for name in _UNSUPPORTED_EXTENSIONS:
-                if extensions.get(name) is not None:
+                if _is_unsupported(request, name):
                     message = f'the request extension "{name}" needs a client of the gate with transport="keep"'
                     raise self._family.module.LocalProtocolError(message, request=request)
-        limits = extensions.get("timeout", _NO_LIMITS)
+        limits = request.extensions.get("timeout", _NO_LIMITS)
         return call_arguments(
             request.method,
             str(request.url),

@@ -322,7 +322,7 @@ def _replaced_handler(cls: type) -> str | None:
         if method is None:
             continue
         # Attributes of a wrapper may be those of the original function, but not its type or its globals.
-        if type(method) is not FunctionType or method.__globals__["__name__"].partition(".")[0] != package:
+        if type(method) is not FunctionType or method.__globals__.get("__name__", "").partition(".")[0] != package:
             return f"a custom {name}"
     return None
 

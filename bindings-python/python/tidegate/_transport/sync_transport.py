@@ -40,7 +40,7 @@ class GateTransport(TransportBase):
         try:
             reply: Any = send(*self._arguments(request, body))
         except Error as error:
-            raise family.exception(error, request)  # noqa: B904 - it has its cause
+            raise family.exception(error, request)  # noqa: B904 - family.exception sets the cause
         if upload is not None:
             reply = send_upload(reply, upload, request.stream)
         if type(reply) is not Reply:
@@ -61,7 +61,7 @@ class GateTransport(TransportBase):
         try:
             call = self._gate.start_custom(*self._arguments(request, body))
         except Error as error:
-            raise family.exception(error, request)  # noqa: B904 - it has its cause
+            raise family.exception(error, request)  # noqa: B904 - family.exception sets the cause
         reply, runner = run_call(call, HttpxSender(custom, request, family))
         if type(reply) is not Reply:
             raise family.exception(reply, request)
