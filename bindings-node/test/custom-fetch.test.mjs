@@ -86,6 +86,26 @@ test("a custom fetch that calls its own gate makes one exchange", async (t) => {
   }
 });
 
+test("what a custom fetch started passes the gate after the exchange", async (t) => {
+  const up = await upstream(t, echo);
+  let calls = 0;
+  let end, later;
+  const hasEnded = new Promise((resolve) => {
+    end = resolve;
+  });
+  const gate = new Gate({
+    fetch: (...request) => {
+      calls++;
+      later ??= hasEnded.then(() => gate.fetch(up.url));
+      return originalFetch(...request);
+    },
+  });
+  await (await gate.fetch(up.url)).text();
+  end();
+  await (await later).text();
+  assert.equal(calls, 2);
+});
+
 test("calls of the caller's code pass the gate while a custom fetch reads or sends its streams", async (t) => {
   const up = await upstream(t, echo);
   let [calls, asked] = [0, 0];

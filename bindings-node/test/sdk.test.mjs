@@ -25,6 +25,23 @@ const ask = (client, more = {}, options = {}) =>
 
 const RETRYABLE_HEADERS = { "x-should-retry": "true", "retry-after": "0" };
 
+test("a client that another client's fetch calls keeps its own fetch", async (t) => {
+  const up = await upstream(t, json(CHAT));
+  const used = [];
+  const gate = new Gate({ defaults: { cap: 1, queue: 0 } });
+  const client = (name, before) => {
+    const fetch = async (...request) => {
+      used.push(name);
+      await before?.();
+      return await globalThis.fetch(...request);
+    };
+    return gate.wrap(openai(up, { fetch }));
+  };
+  const guard = client("guard");
+  await ask(client("main", () => ask(guard)));
+  assert.deepEqual([used, up.exchanges.length], [["main", "guard"], 2]);
+});
+
 test("wrap returns a copy with the client's settings and without its retries", async (t) => {
   const up = await upstream(t, json(CHAT, 200, { "x-request-id": "r1" }));
   const original = openai(up, { organization: "o", timeout: 7000, maxRetries: 5, defaultHeaders: { "x-mine": "1" } });

@@ -60,8 +60,8 @@ export class TidegateError extends Error {
   /** Stable name of the failure: `refused`, `deadline`, `connect` and others. */
   readonly kind: string;
   /**
-   * Code that the platform's fetch gives to the same failure of the network: `ECONNREFUSED`,
-   * `UND_ERR_CONNECT_TIMEOUT`, `UND_ERR_HEADERS_TIMEOUT`, `UND_ERR_BODY_TIMEOUT` or
+   * A code of the platform's fetch for the same kind of failure of the network: `ECONNREFUSED`
+   * (refused, or reset while connecting), `UND_ERR_CONNECT_TIMEOUT`, `UND_ERR_HEADERS_TIMEOUT`, `UND_ERR_BODY_TIMEOUT` or
    * `UND_ERR_SOCKET`. Undefined for every other failure.
    */
   readonly code: string | undefined;

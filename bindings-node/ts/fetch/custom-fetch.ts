@@ -8,7 +8,7 @@ import { AsyncResource } from "node:async_hooks";
 import { ReadableStream, TransformStream } from "node:stream/web";
 import { port } from "../completions.js";
 import type { NativeExchange, NativeGate } from "../native.js";
-import { runInExchange } from "./exchange-context.js";
+import { CustomExchange } from "./exchange-context.js";
 import { toLines } from "./header-lines.js";
 import type { Fetch, FetchInit } from "./platform-types.js";
 import type { FetchRequest } from "./request.js";
@@ -61,6 +61,7 @@ export class CustomFetchCall {
 
   async #serve(exchange: NativeExchange, changes: string, url: string | null): Promise<void> {
     const control = new AbortController();
+    const custom = new CustomExchange(this.#gate, this.#fetch);
     let body: BodyReader | undefined;
     port.registerExchange(exchange.id, () => {
       control.abort(this.#request.signal?.reason);
@@ -70,11 +71,11 @@ export class CustomFetchCall {
     try {
       // Not in the context of the exchange, because the caller's code produces a streamed body.
       const init = this.#init(exchange, changes, url !== null, control.signal);
-      const response = await runInExchange(this.#gate, () => this.#fetch(url ?? this.#request.url.href, init));
+      const response = await custom.run(() => this.#fetch(url ?? this.#request.url.href, init));
       body = bodyReader(response.body);
       const attempt = this.responses.push(response) - 1;
       if (exchange.answer(attempt, response.status, decodedHeaders(response))) {
-        await runInExchange(this.#gate, () => forwardBody(exchange, body));
+        await custom.run(() => forwardBody(exchange, body));
       } else {
         await body?.cancel();
       }
@@ -83,6 +84,7 @@ export class CustomFetchCall {
       // Has no effect if the body itself has failed.
       body?.cancel().catch(() => {});
     } finally {
+      custom.hasEnded = true;
       port.unregisterExchange(exchange.id);
       // Idempotent. A cancelled exchange occupies its slot until this call.
       exchange.close();

@@ -10,7 +10,7 @@ import { FETCH_FAILED } from "../errors.js";
 import { type NativeGate, native } from "../native.js";
 import { hasCustomGlobalDispatcher } from "./dispatcher.js";
 import type { SdkRetries } from "./exchange.js";
-import { isInExchange, runInExchange } from "./exchange-context.js";
+import { exchangeBy, isInExchange, isRunning } from "./exchange-context.js";
 import type { Fetch, FetchInit, FetchInput } from "./platform-types.js";
 import { type FetchRequest, hasIntegrity, isNotHttp, readRequest, urlOf } from "./request.js";
 import { cancelUnread } from "./request-body.js";
@@ -48,23 +48,22 @@ export function sdkRetriesOf(fetch: Fetch): SdkRetries | undefined {
 }
 
 /**
- * Returns a fetch that bypasses the gate. In the code that the fetch calls, it is the platform's.
+ * Returns a fetch that bypasses the gate. In the code that `own` calls, it is the platform's.
  *
  * @param own - The fetch to call, or undefined for the current global fetch, which may be a mock.
  */
 export function fetchWithoutGate(gate: NativeGate, own: Fetch | undefined): Fetch {
-  const fetch: Fetch = (input, init) => {
-    if (isInExchange(gate)) return platformFetch(input, init);
-    return runInExchange(gate, () => (own ?? globalThis.fetch)(input, init));
-  };
+  const fetch: Fetch = (input, init) =>
+    isInExchange(gate)
+      ? fetchInExchange(gate, own, input, init)
+      : exchangeBy(gate, own ?? globalThis.fetch, input, init);
   settingsOf.set(fetch, { sdk: undefined, transport: own ?? "auto" });
   return fetch;
 }
 
 /**
  * Returns a fetch that sends HTTP requests through the gate. Requests to other URLs, such as
- * `data:`, bypass the gate. In the code that makes an exchange for this gate, the fetch is the
- * platform's.
+ * `data:`, bypass the gate, and so do requests of the code that makes an exchange for this gate.
  */
 export function fetchThroughGate(gate: NativeGate, settings: FetchSettings): Fetch {
   const { sdk, transport } = settings;
@@ -73,11 +72,11 @@ export function fetchThroughGate(gate: NativeGate, settings: FetchSettings): Fet
   const fetch = async (input: FetchInput, init: FetchInit | undefined = undefined): Promise<Response> => {
     let request: FetchRequest | undefined;
     try {
-      if (isInExchange(gate)) return await platformFetch(input, init);
+      if (isInExchange(gate)) return await fetchInExchange(gate, own, input, init);
       const url = urlOf(input);
       // The platform reports what is wrong with a relative or malformed URL.
       if (url === undefined || isNotHttp(url)) {
-        return await runInExchange(gate, () => (own ?? globalThis.fetch)(input, init));
+        return await exchangeBy(gate, own ?? globalThis.fetch, input, init);
       }
       const read = readRequest(input, init, url);
       request = read instanceof Promise ? await read : read;
@@ -98,6 +97,20 @@ export function fetchThroughGate(gate: NativeGate, settings: FetchSettings): Fet
   };
   settingsOf.set(fetch as Fetch, settings);
   return fetch as Fetch;
+}
+
+/**
+ * Sends a request of code that is part of an exchange for the gate: by the custom fetch of its
+ * client, or by the platform's fetch if there is none or if that fetch makes the exchange.
+ */
+async function fetchInExchange(
+  gate: NativeGate,
+  own: Fetch | undefined,
+  input: FetchInput,
+  init: FetchInit | undefined,
+): Promise<Response> {
+  if (own === undefined || isRunning(own)) return await platformFetch(input, init);
+  return await exchangeBy(gate, own, input, init);
 }
 
 /**
