@@ -1,6 +1,5 @@
 //! Reads `targets` and `defaults`.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use http::{HeaderName, Uri};
@@ -63,20 +62,24 @@ pub(super) fn read_targets(
     (targets, default_target)
 }
 
-/// Removes those base URLs of well-known providers that are the `url` of another target for all models,
-/// with or without `/v1`. So a target for one region of a provider gets its requests, whether it is
-/// above or below the provider. A target for some models or paths of a region needs to be above. The
-/// first URL of a provider, to which fallbacks are sent, stays.
+/// Removes those base URLs of well-known providers that are at or below the `url` of another target
+/// for all models, with or without `/v1`. So a target for one region of a provider gets its
+/// requests, whether it is above or below the provider. A target for some models or paths of a
+/// region needs to be above. The first URL of a provider, to which fallbacks are sent, stays.
 fn leave_named_regions(targets: &mut [ParsedTarget<'_>]) {
     let takes_regions = |target: &&ParsedTarget<'_>| {
         let models = &target.config.matches.models;
         target.given.has("url") && (models.is_empty() || models.iter().any(|model| model == "*"))
     };
     let urls = targets.iter().filter(takes_regions).flat_map(|target| &target.config.matches.urls);
-    let named: HashSet<String> = urls.map(|url| url.strip_suffix("/v1").unwrap_or(url).to_owned()).collect();
+    let named: Vec<String> = urls.map(|url| url.strip_suffix("/v1").unwrap_or(url).to_owned()).collect();
+    let is_at_or_below = |url: &str, base: &str| {
+        url.strip_prefix(base).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    let is_taken = |url: &str| named.iter().any(|base| is_at_or_below(url, base));
     for target in targets.iter_mut().filter(|target| !target.given.has("url")) {
         let Some([first, ..]) = providers::base_urls(&target.config.name) else { continue };
-        target.config.matches.urls.retain(|url| url == first || !named.contains(url));
+        target.config.matches.urls.retain(|url| url == first || !is_taken(url));
     }
 }
 
