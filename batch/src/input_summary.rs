@@ -30,8 +30,8 @@ pub struct Survey {
     /// not parsed.
     pub models: BTreeMap<String, u64>,
     /// Maximum that the remaining requests can use: input tokens estimated from their bytes, and
-    /// the output tokens that they allow, or 1,024 each if they set no maximum. 0 if requests were
-    /// not parsed.
+    /// the output tokens that they allow, or 1,024 per answer plus its thinking limit if they set
+    /// no maximum. 0 if requests were not parsed.
     #[serde(rename = "most")]
     pub max_spend: Spend,
 }

@@ -470,6 +470,7 @@ fn dry_run_reads_the_input_and_sends_nothing() {
         "sim: 10 requests",
         "80 out",
         "cost",
+        "1,024 tokens per answer plus its thinking limit",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }

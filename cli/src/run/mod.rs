@@ -105,12 +105,12 @@ pub(crate) struct Args {
     price_out: Option<f64>,
     /// Send no request, retries included, that could raise the cost of this run above this amount;
     /// needs --price-in and --price-out. Set `max_tokens` in the requests: without it, 1,024 output
-    /// tokens per answer are assumed
+    /// tokens per answer, plus its thinking limit, are assumed
     #[arg(long, value_name = "MONEY", value_parser = not_negative)]
     max_cost: Option<f64>,
     /// Send no request, retries included, that could raise the input and output tokens of this run
-    /// above this number (500k, 2M); as with --max-cost, requests without `max_tokens` count as 1,024
-    /// output tokens per answer
+    /// above this number (500k, 2M); as with --max-cost, requests without `max_tokens` count as
+    /// 1,024 output tokens per answer, plus its thinking limit
     #[arg(long, value_name = "N", value_parser = count)]
     max_tokens: Option<u64>,
     /// Read every line, print the maximum tokens and cost, and send nothing
@@ -431,7 +431,7 @@ fn dry_run(args: &Args, input: Input, overrides: &RequestOverrides, prices: Pric
         }
         print_line(format_args!("at most {}", format_spend(&survey.max_spend, prices != Prices::default())))?;
         print_line(
-            "  (input estimated from its bytes; output at the maximum of each request, or 1,024 tokens per answer if it has none)",
+            "  (input estimated from its bytes; output at the maximum of each request, or 1,024 tokens per answer plus its thinking limit if it has none)",
         )?;
     }
     if survey.malformed.is_empty() {
