@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::{HeaderName, Uri};
 use tidegate_protocol::url_check;
-use url::{Host, Url};
+use url::{Host, ParseError, Url};
 
 use super::limit::LimitLayers;
 use super::{conflicts, fallback, floors, pool, rates};
@@ -358,8 +358,14 @@ const CONNECTION_HEADERS: [&str; 11] = [
 /// Returns the normal form of a base URL, or why it is invalid.
 pub(super) fn parse_base_url(text: &str) -> Result<String, &'static str> {
     let url = BaseUrl::parse(text)?.to_string();
+    let sent = match Url::parse(&url) {
+        Err(ParseError::InvalidIpv4Address | ParseError::InvalidIpv6Address) => {
+            return Err("its host is not a valid IP address");
+        }
+        sent => sent,
+    };
     // Other hosts are not compared, because they may be names that only a pool resolves.
-    if let (Ok(uri), Ok(sent)) = (url.parse::<Uri>(), Url::parse(&url))
+    if let (Ok(uri), Ok(sent)) = (url.parse::<Uri>(), sent)
         && matches!(sent.host(), Some(Host::Ipv4(_) | Host::Ipv6(_)))
     {
         url_check::check_host(&uri, &sent)?;
