@@ -122,7 +122,8 @@ impl<'a> TargetReader<'a> {
     fn read_matches(&mut self, given: &Given<'_>, is_only_target: bool) {
         const NO_REQUESTS: &str = "with url = \"none\" the target takes no requests; remove one of them";
         let slots_only = given.get("url").is_some_and(|url| url.value.as_text() == Some("none"));
-        let urls = if slots_only { Vec::new() } else { read_patterns(given, "url", &URL) };
+        let rule = if given.has("pool") { POOL_URL } else { URL };
+        let urls = if slots_only { Vec::new() } else { read_patterns(given, "url", &rule) };
         let models = read_patterns(given, "models", &MODEL_PATTERN);
         let mut matches = TargetMatch { urls, models, slots_only };
         if slots_only {
@@ -310,6 +311,11 @@ fn read_patterns(given: &Given<'_>, key: &str, rule: &TextRule<String>) -> Vec<S
 const URL: TextRule<String> =
     TextRule { expected: "a base URL such as \"https://api.openai.com/v1\"", parse: parse_base_url };
 
+/// Accepts a base URL of a pool, and converts it to its normal form. The host may be any text, such
+/// as a number, because connections are made to the replicas only.
+const POOL_URL: TextRule<String> =
+    TextRule { parse: |text| BaseUrl::parse(text).map(|url| url.to_string()), ..URL };
+
 /// Accepts the name of a model, in which `*` matches any text.
 const MODEL_PATTERN: TextRule<String> = TextRule {
     expected: "the name of a model, in which * matches any text",
@@ -385,6 +391,16 @@ fn parse_model(text: &str) -> Result<&str, &'static str> {
 #[cfg(test)]
 mod tests {
     use super::is_variable_name;
+    use crate::Config;
+
+    #[test]
+    fn url_of_a_pool_may_have_a_number_as_its_host() {
+        let read = |more: &str| {
+            Config::from_toml(&format!("targets.llama = {{ url = \"http://70\", cap = 8{more} }}"))
+        };
+        assert!(read("").is_err());
+        assert!(read(", pool = [\"http://10.0.0.1:8000\"]").is_ok());
+    }
 
     #[test]
     fn credential_is_not_a_variable_name() {
