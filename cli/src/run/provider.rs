@@ -163,9 +163,11 @@ fn config_from_flags(args: &ProviderArgs, base: &Uri) -> Result<Config, Failure>
     }
     let config = Config::builder().target(target).build();
     let mut config = config.map_err(|error| {
-        // The last part of each key is also the name of its flag.
+        // The last part of each key, without an index, is also the name of its flag.
         let problems = error.problems().iter().map(|problem| {
-            format!("--{}: {}", problem.key.rsplit('.').next().unwrap_or_default(), problem.message)
+            let last = problem.key.rsplit('.').next();
+            let flag = last.and_then(|key| key.split('[').next()).unwrap_or_default();
+            format!("--{flag}: {}", problem.message)
         });
         Failure::usage(problems.collect::<Vec<_>>().join("\n"))
     })?;
@@ -294,6 +296,14 @@ mod tests {
             }
         }
         std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn error_names_the_flag_of_an_invalid_url() {
+        let args = parse("--url http://127.1:8000").unwrap();
+        let base = crate::parse_url(args.url.as_deref().unwrap()).unwrap();
+        let error = config_from_flags(&args, &base).err().unwrap().text;
+        assert!(error.starts_with("--url: ") && error.contains("an unusual form"), "{error}");
     }
 
     #[test]
