@@ -11,6 +11,10 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         Ok(seconds) => from_secs(seconds).ok_or_else(|| {
             format!("{seconds} is not a valid number of seconds; examples are 90, 90s and 10m")
         }),
+        // The parser panics if a sum overflows, which takes more than 16 digits.
+        Err(_) if text.bytes().filter(u8::is_ascii_digit).count() > 16 => {
+            Err("the time has more than 16 digits; examples are 90, 90s and 10m".to_owned())
+        }
         Err(_) => humantime::parse_duration(text)
             .map(|parsed| parsed.min(MAX))
             .map_err(|error| format!("{error}; examples are 90, 90s and 10m")),
@@ -41,5 +45,7 @@ mod tests {
         assert_eq!(duration("1.5"), Ok(Duration::from_millis(1_500)));
         assert_eq!(duration("10m"), Ok(Duration::from_secs(600)));
         assert!(duration("soon").is_err() && duration("-1").is_err());
+        let long = duration("18446744073709551615s 1000000000ns");
+        assert!(long.is_err_and(|error| error.contains("16 digits")));
     }
 }
