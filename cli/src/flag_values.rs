@@ -21,15 +21,17 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Returns the count that a text such as `500000`, `500k` or `2M` states.
+/// Returns the count that a text such as `500000`, `1.5k` or `2M` states. The count must be whole.
 pub(crate) fn count(text: &str) -> Result<u64, String> {
     let (digits, unit) = match text.char_indices().next_back() {
         Some((at, 'k' | 'K')) => (text.get(..at), 1e3),
         Some((at, 'm' | 'M')) => (text.get(..at), 1e6),
         _ => (Some(text), 1.0),
     };
-    match digits.and_then(|digits| digits.parse::<f64>().ok()) {
-        Some(number) if number.is_finite() && number >= 0.0 => Ok((number * unit) as u64),
+    let count = digits.and_then(|digits| digits.parse::<f64>().ok()).map(|number| number * unit);
+    match count {
+        // Products such as that of 1.001 and 1,000 are not exact.
+        Some(count) if count >= 0.0 && (count - count.round()).abs() < 1e-6 => Ok(count.round() as u64),
         _ => Err("expected a whole number, such as 500000, 500k or 2M".to_owned()),
     }
 }
@@ -41,6 +43,8 @@ mod tests {
     #[test]
     fn parses_durations_and_counts() {
         assert_eq!([count("12"), count("1.5k"), count("2M")], [Ok(12), Ok(1_500), Ok(2_000_000)]);
+        assert_eq!([count("1.001k"), count("0.29M")], [Ok(1_001), Ok(290_000)]);
+        assert!(count("1.7").is_err() && count("1.0005k").is_err() && count("inf").is_err());
         assert!(count("many").is_err() && count("").is_err() && count("-1").is_err());
         assert_eq!(duration("1.5"), Ok(Duration::from_millis(1_500)));
         assert_eq!(duration("10m"), Ok(Duration::from_secs(600)));
