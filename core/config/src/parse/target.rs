@@ -250,9 +250,9 @@ pub(super) fn read_variable(given: &Given<'_>, key: &str, example: &str) -> Opti
 }
 
 /// Returns `true` if `name` has 1 to 100 ASCII letters, digits and underscores, does not start with
-/// a digit, and does not look like a credential. A name looks like a credential if it has at least
-/// 20 characters, among them a lower-case letter, a digit, and either an upper-case letter or 16
-/// characters without an underscore between them.
+/// a digit, and does not look like a credential. A name looks like a credential if it is `hf_` and
+/// at least 30 characters, or if it has at least 20 characters, among them a lower-case letter, a
+/// digit, and either an upper-case letter or 16 characters without an underscore between them.
 ///
 /// ```
 /// use tidegate_config::is_variable_name;
@@ -267,8 +267,11 @@ pub fn is_variable_name(name: &str) -> bool {
         && has(u8::is_ascii_lowercase)
         && has(u8::is_ascii_digit)
         && (has(u8::is_ascii_uppercase) || name.split('_').any(|word| word.len() >= 16));
+    // Tokens of Hugging Face may have no digits.
+    let hugging_face = name.strip_prefix("hf_").is_some_and(|token| token.len() >= 30);
     plain
         && !random
+        && !hugging_face
         && (1..=100).contains(&name.len())
         && !name.starts_with(|first: char| first.is_ascii_digit())
 }
@@ -408,11 +411,12 @@ mod tests {
             assert!(is_variable_name(name), "{name}");
         }
         let (lower, mixed) = ("0a1b2c3d".repeat(4), "0aB1cD2e".repeat(4));
-        for prefix in ["sk-", "sk_", "sk_live_", "gsk_", "a"] {
+        for prefix in ["sk_", "sk_live_", "gsk_", "a"] {
             for key in [&lower, &mixed] {
                 assert!(!is_variable_name(&format!("{prefix}{key}")), "{prefix}");
             }
         }
+        assert!(!is_variable_name(&format!("hf_{}", "aBcDeFgHiJ".repeat(3))));
         assert!(!is_variable_name("AIzaSy0aB1cD_2eF3gH4i_J5kL6mN7oP8qR9s"));
     }
 }
