@@ -34,21 +34,18 @@ async fn delay(time: Duration) {
 ///
 /// # Errors
 ///
-/// Returns [`ErrorKind::Connect`] if the simulator refuses the connection, and
-/// [`ErrorKind::Transport`] if the simulator breaks it. Reading the response body can also fail with
-/// [`ErrorKind::Transport`].
+/// Returns [`ErrorKind::Connect`], marked with [`Error::with_connect_refused`], if the simulator
+/// refuses the connection, and [`ErrorKind::Transport`] if the simulator breaks it. Reading the
+/// response body can also fail with [`ErrorKind::Transport`].
 pub async fn respond(
     simulator: &Simulator,
     request: Request<RequestBody>,
 ) -> Result<Response<ResponseBody>, Error> {
     let request = request.map(|body| body.bytes().cloned().unwrap_or_default());
     let response = simulator.respond(request).await;
-    let response = response.map_err(|error| {
-        let kind = match error {
-            ConnectionError::Refused => ErrorKind::Connect,
-            ConnectionError::Broken => ErrorKind::Transport,
-        };
-        Error::new(kind, error.to_string())
+    let response = response.map_err(|error| match error {
+        ConnectionError::Refused => Error::new(ErrorKind::Connect, error.to_string()).with_connect_refused(),
+        ConnectionError::Broken => Error::new(ErrorKind::Transport, error.to_string()),
     })?;
     Ok(response.map(|body| {
         ResponseBody::new(body.map_err(|broken| Error::new(ErrorKind::Transport, broken.to_string())))
@@ -93,9 +90,9 @@ mod tests {
         let call = async || {
             let body = r#"{"model": "sim", "max_tokens": 2, "messages": [{"role": "user", "content": ""}]}"#;
             let request = Request::post("/v1/chat/completions").body(body.into()).unwrap();
-            respond(&simulator, request).await.unwrap_err().kind()
+            respond(&simulator, request).await.unwrap_err()
         };
-        assert_eq!(call().await, ErrorKind::Transport);
-        assert_eq!(call().await, ErrorKind::Connect);
+        assert_eq!(call().await.kind(), ErrorKind::Transport);
+        assert!(call().await.is_connect_refused());
     }
 }
