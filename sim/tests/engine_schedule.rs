@@ -114,8 +114,8 @@ fn waiting_sequence_is_admitted_when_all_its_tokens_fit() {
     engine.submit(ms(0), SequenceId(0), 16, 8).unwrap();
     engine.submit(ms(0), SequenceId(1), 16, 8).unwrap();
     let times = token_times(&run(&mut engine), 0);
-    // The sixth step preempts the second sequence. Its 20 tokens need 5 blocks, and 4 are free while
-    // the first sequence runs. A chunk of 16 tokens would fit.
+    // The sixth step preempts the second sequence. Its 20 tokens need 5 blocks, and 4 are free
+    // while the first sequence runs. A chunk of 16 tokens would fit.
     assert_eq!(times, [28, 58, 72, 86, 100, 112, 124, 136].map(ms));
     assert_eq!(engine.totals().preemptions, 1);
 }

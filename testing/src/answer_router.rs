@@ -61,8 +61,8 @@ impl Router {
     /// Selects the route and the answer for a request that arrives at `now`. For
     /// [`RouteDecision::Scripted`], counts the attempt as in flight until [`Router::release`].
     ///
-    /// If `is_by_gate` is `true`, the request is one of the gate itself, and only a route that names
-    /// the path of the request matches.
+    /// If `is_by_gate` is `true`, the request is one of the gate itself, and only a route that
+    /// names the path of the request matches.
     ///
     /// # Errors
     ///

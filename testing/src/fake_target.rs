@@ -120,8 +120,8 @@ impl FakeTarget {
         Ok(response)
     }
 
-    /// Records an attempt, and selects its answer. Does not record a request of the gate itself, for
-    /// which `is_by_gate` is `true`.
+    /// Records an attempt, and selects its answer. Does not record a request of the gate itself,
+    /// for which `is_by_gate` is `true`.
     fn start_exchange(
         &self,
         request: &Request<()>,

@@ -2,9 +2,9 @@
 //!
 //! A test *enters* a world and *leaves* it at its end. Worlds can be nested, and the *current*
 //! world is the innermost. In each world, every gate of a binding starts again from its
-//! configuration ([`Worlds`]), so that tests share no cool-downs, queues or counts. Such a gate shares
-//! no limits with other processes ([`config_in_world`]). After a world is left, the gates of the
-//! enclosing world are used again. Outside of tests, this costs each call one comparison of two
+//! configuration ([`Worlds`]), so that tests share no cool-downs, queues or counts. Such a gate
+//! shares no limits with other processes ([`config_in_world`]). After a world is left, the gates of
+//! the enclosing world are used again. Outside of tests, this costs each call one comparison of two
 //! numbers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -58,9 +58,9 @@ pub fn is_faked() -> bool {
     transport().is_some()
 }
 
-/// Returns the configuration with which to open a gate in the current world. In a test world, this is
-/// `config` without a store of shared limits, because the processes that use the store have another
-/// network and another time.
+/// Returns the configuration with which to open a gate in the current world. In a test world, this
+/// is `config` without a store of shared limits, because the processes that use the store have
+/// another network and another time.
 ///
 /// A configuration that a gate rejects because its limits cannot be shared is returned unchanged.
 pub fn config_in_world(config: &Config) -> Config {

@@ -78,8 +78,8 @@ impl SpendTracker {
     }
 
     /// Returns the maximum that a request can use: its input tokens, estimated from its bytes, and
-    /// the output tokens that it allows. If it sets no maximum, 1,024 output tokens and its thinking
-    /// limit are assumed per answer, or none for embeddings, rankings and moderations.
+    /// the output tokens that it allows. If it sets no maximum, 1,024 output tokens and its
+    /// thinking limit are assumed per answer, or none for embeddings, rankings and moderations.
     pub(crate) fn max_spend(&self, facts: &RequestFacts) -> Spend {
         let prompt = facts.prompt.unwrap_or_default();
         let output = match facts.task {

@@ -135,8 +135,8 @@ fn set_default_objective(target: &mut TargetConfig, url: Option<&Uri>) {
     }
 }
 
-/// Returns the base URL of a target: that for clients of OpenAI's API, or `http://NAME` for a pool without
-/// one.
+/// Returns the base URL of a target: that for clients of OpenAI's API, or `http://NAME` for a pool
+/// without one.
 fn base_url(target: &TargetConfig) -> Result<Uri, Failure> {
     let url = match target.openai_base_url() {
         Some(url) => url,

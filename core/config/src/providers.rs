@@ -59,9 +59,9 @@ pub(super) fn has_provider_urls(target: &TargetConfig) -> bool {
 }
 
 impl TargetConfig {
-    /// Returns the base URL that clients of OpenAI's API use for this target: its first URL, or for a
-    /// well-known provider the root of the OpenAI-compatible API there. Returns `None` if the target
-    /// has no URL.
+    /// Returns the base URL that clients of OpenAI's API use for this target: its first URL, or for
+    /// a well-known provider the root of the OpenAI-compatible API there. Returns `None` if the
+    /// target has no URL.
     ///
     /// ```
     /// let config = tidegate_config::Config::from_toml("[targets]\ngroq = 8\n")?;

@@ -15,8 +15,8 @@ pub(crate) struct Encoder {
     pub(super) id: String,
     /// Creation time in the answer, on the simulated calendar, in seconds since 1970.
     pub(super) created: u64,
-    /// Fingerprint of the server in answers of chat completions and completions. `None` if they have
-    /// none.
+    /// Fingerprint of the server in answers of chat completions and completions. `None` if they
+    /// have none.
     pub(super) fingerprint: Option<String>,
     /// Number of events encoded so far. The Responses protocol numbers its events.
     pub(super) sent: u64,

@@ -91,8 +91,8 @@ impl SimState {
     }
 
     /// Drops all sequences of all engines, restarts the metrics, and closes the channels of the
-    /// waiting responses. If `last` is `Some`, first sends that event to each response; with `None`,
-    /// sends nothing.
+    /// waiting responses. If `last` is `Some`, first sends that event to each response; with
+    /// `None`, sends nothing.
     fn drop_sequences(&mut self, last: Option<SequenceEvent>) {
         for worker in 0..self.pool.engines().len() {
             self.pool.reset(worker);

@@ -64,8 +64,9 @@ impl Engine {
             let found = self.blocks.cached_tokens(&first.table, first.reusable());
             let uncomputed = first.uncomputed();
             let new = (uncomputed - found).min(*budget);
-            // No overtaking: a first sequence that does not fit blocks the queue. It fits only if its
-            // whole prompt does, as with vLLM's `scheduler_reserve_full_isl`, which is the default.
+            // No overtaking: a first sequence that does not fit blocks the queue. It fits only if
+            // its whole prompt does, as with vLLM's `scheduler_reserve_full_isl`, which is the
+            // default.
             if !self.blocks.allocate(&mut first.table, found, found + new, uncomputed) {
                 break;
             }

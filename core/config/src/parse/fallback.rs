@@ -212,8 +212,8 @@ fn obstacles(target: &TargetConfig, fallback: &TargetConfig) -> Vec<String> {
     obstacles
 }
 
-/// Returns `true` if a target has one base URL that calls are sent to: its only URL, or the first one of
-/// a well-known provider.
+/// Returns `true` if a target has one base URL that calls are sent to: its only URL, or the first
+/// one of a well-known provider.
 fn has_base_url(target: &TargetConfig) -> bool {
     target.matches.urls.len() == 1 || providers::has_provider_urls(target)
 }
@@ -234,8 +234,9 @@ fn requested_model(target: &TargetConfig) -> Option<Arc<str>> {
     }
 }
 
-/// Reports each of the keys `model`, `key_env` and `forward_headers` that has no effect. `target` is not a
-/// fallback. If it is a single endpoint, `tidegate run` and `tidegate sweep` use the first two keys.
+/// Reports each of the keys `model`, `key_env` and `forward_headers` that has no effect. `target`
+/// is not a fallback. If it is a single endpoint, `tidegate run` and `tidegate sweep` use the first
+/// two keys.
 fn reject_unused(ParsedTarget { config, given, .. }: &ParsedTarget<'_>) {
     let only = "has no effect, because no target names this one as its \"fallback\"; remove it";
     if config.pool.is_some() || !has_base_url(config) {

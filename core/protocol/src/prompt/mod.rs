@@ -48,9 +48,9 @@ pub struct Prompt {
     /// Maximum thinking tokens, or `None` if the request does not limit them. An effort level such
     /// as `high` is converted to tokens as in Google's documentation of Gemini.
     pub thinking: Option<u64>,
-    /// Whether the request refers to content stored at the provider, such as a previous response, or
-    /// contains results of a web search, which are encrypted. The model then reads more input than is
-    /// counted.
+    /// Whether the request refers to content stored at the provider, such as a previous response,
+    /// or contains results of a web search, which are encrypted. The model then reads more input
+    /// than is counted.
     pub has_stored_context: bool,
 }
 
