@@ -159,7 +159,8 @@ impl Call {
     /// subtracted from the client's `pool` timeout.
     pub(crate) fn for_fallback(&self, target: Arc<Target>, model: Option<Arc<str>>) -> Self {
         target.on_call();
-        let mut call = self.0.with_state(CallState { was_sent: self.was_sent(), ..CallState::default() });
+        let (was_sent, may_have_run) = (self.was_sent(), self.may_have_run());
+        let mut call = self.0.with_state(CallState { was_sent, may_have_run, ..CallState::default() });
         call.refused_by = Some(self.target().name().clone());
         call.metrics = target.metrics().tenant(self.tenant());
         let left = self.left_to_wait();

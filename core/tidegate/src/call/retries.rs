@@ -51,11 +51,15 @@ impl Call {
         RetryConfig { attempts, ..configured.clone() }
     }
 
-    /// Stores whether a failed or cancelled attempt may have reached the upstream. If the upstream
-    /// caused the failure, also counts the attempt in the metrics, and stores its failure class for
-    /// error messages.
+    /// Stores whether a failed or cancelled attempt may have reached the upstream, and whether the
+    /// upstream may have executed it. If the upstream caused the failure, also counts the attempt
+    /// in the metrics, and stores its failure class for error messages.
     pub(crate) fn on_failed_attempt(&self, outcome: &AttemptOutcome) {
-        self.state().was_sent |= outcome.may_have_been_sent();
+        {
+            let mut state = self.state();
+            state.was_sent |= outcome.may_have_been_sent();
+            state.may_have_run |= !outcome.never_executed();
+        }
         if let Some(class) = outcome.failure_class() {
             self.state().last_failure = Some(class);
             self.target().metrics().upstream_failed(class, self.placed().as_ref());

@@ -30,6 +30,9 @@ pub(super) struct CallState {
     /// `true` if an attempt that failed or was cancelled, or a hedge, may have reached the
     /// upstream. Written by retry and hedging.
     pub(super) was_sent: bool,
+    /// `true` if the upstream may have executed an attempt that failed or was cancelled. Written by
+    /// retry and hedging.
+    pub(super) may_have_run: bool,
     /// The replicas at which attempts of the call failed. The next attempt avoids them. Written by
     /// retry and hedging.
     pub(super) tried: Vec<ReplicaId>,
@@ -185,6 +188,11 @@ impl Call {
     /// upstream.
     pub(crate) fn was_sent(&self) -> bool {
         self.state().was_sent
+    }
+
+    /// Returns `true` if the upstream may have executed an attempt that failed or was cancelled.
+    pub(crate) fn may_have_run(&self) -> bool {
+        self.state().may_have_run
     }
 
     /// Returns the replica of the current attempt. `None` if it has no slot, or if the target is

@@ -429,6 +429,29 @@ async fn call_falls_back_from_a_closed_target_within_its_wait() {
     }
 }
 
+/// The first target asks callers to wait, so that it has not run the call, and then rejects the
+/// retry. The path is unknown, so that the request must not be repeated if it may have run.
+#[tokio::test(start_paused = true)]
+async fn call_that_must_not_be_repeated_falls_back_if_it_has_not_run() {
+    let (transport, seen) = upstream(|_, request, exchange| {
+        let is_first = request.uri().host() == Some("one");
+        async move {
+            if is_first {
+                return Ok(status(429, &[("retry-after", "2")], "{}"));
+            }
+            Ok(json(exchange, ANSWER))
+        }
+    });
+    let gate = over(transport, PAIR);
+    let (mut parts, body) = ask(false).into_parts();
+    parts.uri = "http://one/v1/custom".parse().unwrap();
+    let response = gate.client().call(Request::from_parts(parts, body)).await.unwrap();
+    assert_eq!(response.headers()["x-tidegate-fallback"], "second");
+    drop(response);
+    assert_eq!((seen.attempts(), gate.snapshot().targets["first"].fallbacks["cool_down"]), (2, 1));
+    assert_idle(&gate);
+}
+
 #[tokio::test(start_paused = true)]
 async fn fallback_model_replaces_the_model_in_the_path() {
     for (url, path, body, expected, body_there) in [

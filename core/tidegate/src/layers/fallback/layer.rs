@@ -114,6 +114,6 @@ fn answered_by(call: &Call, mut response: Response<ResponseBody>) -> Response<Re
 fn fallback_reason(call: &Call, error: &Error, now: Instant) -> Option<Reason> {
     let reason = error.reason().filter(Reason::can_fall_back)?;
     // The call may have run already if it is a retry that was rejected.
-    let is_safe = call.last_failure().is_none() || call.facts().repeatable;
+    let is_safe = !call.may_have_run() || call.facts().repeatable;
     (is_safe && now < call.deadline()).then_some(reason)
 }
