@@ -94,7 +94,11 @@ impl Holdings {
         // delays the wait, or other processes hold slots, which they will release.
         let is_full =
             |waiting: &Waiting| slots_of(waiting).is_some_and(|slots| slots.len() >= limit_of(&waiting.tool));
-        let full = self.waits.iter().filter(|(_, waiting)| is_full(waiting));
+        // Reading a limit locks the tool, and many waits may be for the same tool.
+        let mut full_tools: HashMap<&str, bool> = HashMap::new();
+        let full = self.waits.iter().filter(|(_, waiting)| {
+            *full_tools.entry(waiting.tool.as_str()).or_insert_with(|| is_full(waiting))
+        });
         let mut deadlocked: HashSet<u64> = full.map(|(id, _)| *id).collect();
         loop {
             let before = deadlocked.len();
@@ -112,5 +116,25 @@ impl Holdings {
                 return deadlocked;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn limit_of_a_tool_is_read_once_for_all_waits() {
+        let (mut holdings, reads) = (Holdings::default(), Cell::new(0));
+        let limit_of = |_: &str| {
+            reads.set(reads.get() + 1);
+            1
+        };
+        holdings.on_acquired(&"db".into(), 0);
+        let waits = [1, 2, 3].map(|slot| holdings.begin_wait("db", vec![slot], limit_of).expect("it ends"));
+        reads.set(0);
+        assert_eq!((holdings.check_wait(waits[0], limit_of), reads.get()), (Ok(()), 1));
     }
 }

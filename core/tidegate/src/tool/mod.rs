@@ -60,11 +60,12 @@ pub(crate) struct Tools {
     warned: WarnedSites,
 }
 
-/// One tool: its limit and queue, its metrics, and the maximum wait for it. If `wait` is `None`,
-/// only the deadline of the request limits the wait.
+/// One tool: its limit and queue, its metrics, its configured number of slots, and the maximum wait
+/// for it. If `wait` is `None`, only the deadline of the request limits the wait.
 struct Tool {
     admission: Arc<Admission>,
     metrics: ToolMetrics,
+    cap: usize,
     wait: Option<Duration>,
 }
 
@@ -92,7 +93,7 @@ impl Tools {
             share.iter().for_each(|share| share.add_rates(&format!("tool:{name}"), &admission.budgets));
             share.iter().for_each(|share| share.add(format!("tool:{name}"), config.cap, &admission));
             let metrics = metrics.tool(name, config);
-            (name.clone(), Tool { admission, metrics, wait: config.wait })
+            (name.clone(), Tool { admission, metrics, cap: config.cap, wait: config.wait })
         });
         Self { tools: tools.collect(), ..Self::default() }
     }
@@ -238,11 +239,21 @@ impl Tools {
         let Some((holds, wait)) = recorded else { return std::future::pending().await };
         loop {
             tokio::time::sleep(DEADLOCK_CHECK_INTERVAL).await;
+            // Otherwise the check when the last of the waits began still holds.
+            if !self.has_reduced_limit() {
+                continue;
+            }
             let checked = self.holdings.lock().check_wait(wait.id, |tool| self.slots_in_force(tool));
             if let Err(cycle) = checked {
                 return deadlock_error(name, holds, &cycle);
             }
         }
+    }
+
+    /// Returns `true` if fewer slots of a tool are in force than its `cap`, so that its limit may
+    /// have fallen.
+    fn has_reduced_limit(&self) -> bool {
+        self.tools.values().any(|tool| tool.admission.slots_in_force() < tool.cap)
     }
 
     /// Returns the number of slots of a tool that are in force. 0 if there is no such tool.

@@ -85,6 +85,14 @@ async fn cycle_that_a_falling_limit_closes_rejects_one_and_serves_the_other() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn limit_below_the_cap_may_have_fallen() {
+    let tools = tools(&[("db", 2), ("search", 1)]);
+    assert!(!tools.has_reduced_limit());
+    tools.tools["db"].admission.set_limit(1);
+    assert!(tools.has_reduced_limit());
+}
+
+#[tokio::test(start_paused = true)]
 async fn wait_for_a_busy_tool_is_not_a_deadlock() {
     let tools = tools(&[("db", 1), ("search", 2)]);
     let db = take(&tools, "db", None).await.expect("free");
