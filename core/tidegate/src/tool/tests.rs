@@ -74,6 +74,8 @@ async fn cycle_that_a_falling_limit_closes_rejects_one_and_serves_the_other() {
     let db = take(&tools, "db", None).await.expect("free");
     let busy = take(&tools, "db", None).await.expect("free");
     let first = spawn_take(&tools, "search", &db);
+    // The wait that began first is checked first.
+    tokio::time::sleep(Duration::from_millis(100)).await;
     let second = spawn_take(&tools, "db", &search);
     tokio::task::yield_now().await;
     tools.tools["db"].admission.set_limit(1);
