@@ -51,10 +51,10 @@ impl Admission {
     }
 
     /// Passes the result of a poll of the replica `id` to the scheduler, and then admits the
-    /// waiting calls that can be admitted. Logs the beginning of an outage of the pool.
+    /// waiting calls that can be admitted. Logs the beginning and the end of an outage of the pool.
     pub(crate) fn observe(self: &Arc<Self>, id: ReplicaId, observation: Observation) {
         self.update(|scheduler, now| scheduler.observe(now, id, observation));
-        self.log_pool_outage();
+        self.log_pool_state();
     }
 
     /// Passes the metrics of the engine of a single server to the scheduler, and then admits the

@@ -35,8 +35,8 @@ impl OutageLog {
         begins
     }
 
-    /// Returns `true` if the end of an outage is to be logged after a success. `is_in_outage`
-    /// returns whether the target is in an outage, and is called only if an outage was logged.
+    /// Returns `true` if the end of an outage is to be logged. `is_in_outage` returns whether the
+    /// target is in an outage, and is called only if the beginning was logged and no end since.
     pub(super) fn is_over(&mut self, is_in_outage: impl FnOnce() -> bool) -> bool {
         let is_over = self.lasts && !is_in_outage();
         self.lasts &= !is_over;
@@ -45,12 +45,16 @@ impl OutageLog {
 }
 
 impl Admission {
-    /// Logs the beginning of an outage of the pool, with the problem of each replica. Call this
-    /// function after each event that may take a replica down.
-    pub(super) fn log_pool_outage(&self) {
+    /// Logs the beginning of an outage of the pool, with the problem of each replica, and its end.
+    /// Call this function after each event that may take a replica down or bring it back.
+    pub(super) fn log_pool_state(&self) {
         let now = now();
         let mut state = self.state.lock();
         let is_in_outage = state.scheduler.is_in_outage();
+        if state.outage_log.is_over(|| is_in_outage) {
+            drop(state);
+            return self.log_outage_end();
+        }
         if !state.outage_log.begins(now, is_in_outage) {
             return;
         }
@@ -60,6 +64,11 @@ impl Admission {
         let problems = list_replica_problems(&problems.collect::<Vec<_>>());
         let name = self.name();
         tracing::warn!(target = %name, "no replica of {name} accepts calls ({problems})");
+    }
+
+    /// Logs the end of an outage of the target.
+    pub(super) fn log_outage_end(&self) {
+        tracing::info!(target = %self.name(), "the outage of the target is over");
     }
 
     /// Adds to a rejection how the last call failed at the target if the rejected call waited

@@ -191,7 +191,7 @@ impl Permit {
         let is_over = outage_log.is_over(|| scheduler.is_in_outage());
         drop(state);
         if is_over {
-            tracing::info!(target = %self.admission.name(), "the outage of the target is over");
+            self.admission.log_outage_end();
         }
         if may_admit {
             self.admission.refresh();
@@ -244,7 +244,7 @@ impl Permit {
         // Calls that only this replica can serve are rejected, and calls whose response it has not
         // begun are cancelled.
         let hold = self.admission.update(|scheduler, now| scheduler.on_replica_failure(now, grant, fault));
-        self.admission.log_pool_outage();
+        self.admission.log_pool_state();
         hold
     }
 

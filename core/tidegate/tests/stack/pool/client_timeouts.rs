@@ -62,6 +62,29 @@ async fn outage_of_a_pool_is_logged_once() {
     assert_all_idle(&gate, &log);
 }
 
+/// No call is made from the beginning of an outage until the pool has recovered, so that only
+/// health probes show both.
+#[tokio::test(start_paused = true)]
+async fn each_outage_that_probes_show_is_logged_with_its_end() {
+    let (lines, _guard) = LogLines::collect();
+    let start = Instant::now();
+    let (transport, log) = replicas(move |_, _, _| match start.elapsed().as_secs() % 100 {
+        1..6 => Act::Refuse,
+        _ => Act::Answer,
+    });
+    let gate = targeted(transport, |p| p.health("/health"), |t| t);
+    let begins = REFUSED.replace("no replica accepts", "no replica of llm accepts");
+    for outage in 0..2 {
+        tokio::time::sleep_until(start + SECOND * 100 * outage).await;
+        read(gate.client().call(chat(false)).await.unwrap()).await.unwrap();
+        tokio::time::sleep(9 * SECOND).await;
+        let mut logged = lines.take("");
+        logged.retain(|line| line.contains("no replica") || line.contains("outage"));
+        assert_eq!(logged, [&*format!("WARN: {begins}"), "INFO: the outage of the target is over"]);
+    }
+    assert_all_idle(&gate, &log);
+}
+
 #[tokio::test(start_paused = true)]
 async fn deadline_that_ends_the_wait_for_a_replica_names_the_replicas() {
     let (gate, log) = refusing(1000 * SECOND, |t| t).await;
