@@ -209,6 +209,12 @@ impl<W> Scheduler<W> {
             !self.draining && ticket.deadline > now && until.is_none_or(|until| until <= ticket.deadline)
         };
         let in_time = |id| waiters.get(id).map(|waiter| &waiter.ticket).filter(is_in_time);
+        let has_client_timeouts = self.client_timeouts_apply();
+        if has_client_timeouts {
+            let timed_out = waiters.by_client_timeout.iter().take_while(|(at, _)| *at <= now);
+            let timed_out = timed_out.filter(|(_, id)| in_time(*id).is_some());
+            overdue.extend(timed_out.map(|(_, id)| (*id, Reason::ClientTimeout)));
+        }
         if self.budgets_run() {
             let (is_closed, clock) = (self.capacity.upstream.is_closed(), self.wait_clock(now));
             // Calls whose budget ends during the cool-down are refused now.
@@ -218,12 +224,9 @@ impl<W> Scheduler<W> {
             overdue.extend(spent.filter_map(|(_, id)| {
                 let by_client = in_time(*id)?.client_timeout.is_some_and(|at| at <= now);
                 let reason = if is_closed { self.closed_reason() } else { Reason::WaitBudget };
-                Some((*id, if by_client { Reason::ClientTimeout } else { reason }))
+                let reason = if by_client { Reason::ClientTimeout } else { reason };
+                (!(by_client && has_client_timeouts)).then_some((*id, reason))
             }));
-        } else if self.capacity.upstream.is_unavailable() {
-            let timed_out = waiters.by_client_timeout.iter().take_while(|(at, _)| *at <= now);
-            let timed_out = timed_out.filter(|(_, id)| in_time(*id).is_some());
-            overdue.extend(timed_out.map(|(_, id)| (*id, Reason::ClientTimeout)));
         }
         overdue
     }
@@ -246,15 +249,11 @@ impl<W> Scheduler<W> {
         }
         // Before the wait budgets, because it may reopen the target and let them run again.
         let ready = self.capacity.upstream.ready(now, false);
-        let ends = if self.budgets_run() {
-            let first = self.queue.waiters.by_budget.first();
-            first.and_then(|(ends, _)| now.checked_add(ends.saturating_sub(self.wait_clock(now))))
-        } else if self.capacity.upstream.is_unavailable() {
-            self.queue.waiters.by_client_timeout.first().map(|(at, _)| *at)
-        } else {
-            None
-        };
-        wake = ends.map_or(wake, |ends| wake.min(ends));
+        let waiters = &self.queue.waiters;
+        let budget = waiters.by_budget.first().filter(|_| self.budgets_run());
+        let budget = budget.and_then(|(ends, _)| now.checked_add(ends.saturating_sub(self.wait_clock(now))));
+        let client = waiters.by_client_timeout.first().filter(|_| self.client_timeouts_apply());
+        wake = budget.into_iter().chain(client.map(|(at, _)| *at)).fold(wake, Instant::min);
         match ready {
             Err(at) => Some(wake.min(at)),
             Ok(()) if self.capacity.has_slot() => {
@@ -438,6 +437,13 @@ impl<W> Scheduler<W> {
     /// refused calls are sent to another target.
     fn budgets_run(&self) -> bool {
         self.settings.has_fallback || !self.capacity.upstream.is_closed()
+    }
+
+    /// Returns `true` if the timeouts of the callers' own clients end waits now: the target is down
+    /// or has no replica that accepts calls. See [`Ticket::client_timeout`].
+    fn client_timeouts_apply(&self) -> bool {
+        let upstream = &self.capacity.upstream;
+        upstream.is_closed() && upstream.is_unavailable()
     }
 
     /// Returns until when a call may wait for a closed target to accept calls again: until its

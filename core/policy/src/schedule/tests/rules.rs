@@ -100,6 +100,36 @@ fn call_that_falls_back_waits_for_its_budget_in_an_outage() {
     scheduler.release(probed + ms(500), probe);
 }
 
+/// The probe of the target is not answered. One call may wait longer than its client, and the other
+/// as long.
+#[test]
+fn client_timeout_ends_the_wait_of_a_call_that_falls_back_in_an_outage() {
+    let now = epoch();
+    let configured = SchedulerSettings { has_fallback: true, ..settings(4) };
+    let mut scheduler: Scheduler<u64> = Scheduler::new(&configured, now);
+    let mut grant = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
+    scheduler.on_success(now, &mut grant);
+    scheduler.release(now, grant);
+    for call in 0..3 {
+        let mut grant = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
+        scheduler.on_failure(now, &mut grant, call, Failure::Unread { worth_waiting: false }, None, 0.0);
+        scheduler.release(now, grant);
+    }
+    let probed = now + ms(250);
+    let probe = admit(&mut scheduler, probed, &ticket("a", Lane::Standard, probed));
+    for wait in [500, 300] {
+        let client_timeout = Some(probed + ms(300));
+        let call = ticket("a", Lane::Standard, probed);
+        queue(&mut scheduler, probed, Ticket { wait: Some(ms(wait)), client_timeout, ..call }, wait);
+    }
+    let ends = probed + ms(300);
+    assert_eq!(scheduler.next_wake(probed), Some(ends));
+    let refused = scheduler.expired(ends).into_iter();
+    let refused: Vec<_> = refused.map(|(who, refusal)| (who, refusal.reason)).collect();
+    assert_eq!(refused, [(500, Reason::ClientTimeout), (300, Reason::ClientTimeout)]);
+    scheduler.release(ends, probe);
+}
+
 #[test]
 fn retry_that_can_fall_back_is_not_queued_by_a_target_that_refuses_calls() {
     for has_fallback in [false, true] {
