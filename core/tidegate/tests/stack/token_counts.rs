@@ -179,7 +179,9 @@ async fn slow_count_falls_back_to_the_estimate() {
     let deadline = Some(Instant::now() + Duration::from_millis(50));
     hurried.extensions_mut().insert(tidegate::Context { deadline, ..tidegate::Context::default() });
     let start = Instant::now();
-    gate.client().call(hurried).await.expect_err("too late");
+    let error = gate.client().call(hurried).await.expect_err("too late");
+    let text = "the deadline passed while the prompt was being counted (raise the deadline)";
+    assert_eq!(error.message(), text);
     assert_eq!(start.elapsed().as_millis(), 50);
     assert_idle(&gate);
 }

@@ -205,7 +205,10 @@ pub(super) fn overdue(call: &Call) -> Error {
     if !call.is_waiting() {
         return overdue_in_flight(call);
     }
-    let text = "the deadline passed before the next attempt (raise the deadline)";
+    let text = match call.current_attempt() {
+        None => "the deadline passed while the prompt was being counted (raise the deadline)",
+        Some(_) => "the deadline passed before the next attempt (raise the deadline)",
+    };
     overdue_error(call, ErrorKind::Refused(Reason::Deadline), text)
 }
 
