@@ -264,8 +264,9 @@ settings! {
         /// all models of this target in its `models`. In `defaults`, this key does not apply to the
         /// target that it names. A call that was sent and failed does not fall back, unless its
         /// retry is rejected. Without `wait` or `on_full = "refuse"`, calls wait for this target
-        /// until their deadline, also in an outage. Without this key, the caller receives the
-        /// rejection.
+        /// until their deadline, also in an outage. Calls that cannot fall back (uploads, slots
+        /// from `acquire_slot`, and calls over a client's own transport) are rejected within
+        /// `wait`, too. Without this key, the caller receives the rejection.
         fallback: Option<Text> = None, TARGET_NAME;
         /// How failed attempts of a call are repeated.
         retry: RetryConfig = RetryConfig::default(), ();
