@@ -224,8 +224,8 @@ impl Registry {
     /// that a limit that is meant for them has no effect. The line is a warning if no request has
     /// matched a configured target. Does nothing if no target for requests is configured.
     fn report_unmatched(&self, uri: &Uri, model: Option<&str>) {
-        let takes_requests = |target: &&Arc<Target>| !target.config().matches.slots_only;
-        if !self.configured.iter().any(|target| takes_requests(&target))
+        let takes_requests = |target: &Arc<Target>| !target.config().matches.slots_only;
+        if !self.configured.iter().any(takes_requests)
             || self.has_reported_unmatched.swap(true, Ordering::Relaxed)
         {
             return;
@@ -235,8 +235,8 @@ impl Registry {
         let text = format!(
             "no configured target takes requests to {scheme}://{host}{model}: they get a limit of their own; set `url` (and `models`) of a target to limit them"
         );
-        let is_used = |target: &Arc<Target>| target.admission().view().peak > 0;
-        if self.configured.iter().filter(takes_requests).any(is_used) {
+        let is_used = |target: &Arc<Target>| takes_requests(target) && target.admission().view().peak > 0;
+        if self.configured.iter().any(is_used) {
             tracing::info!("{text}");
         } else {
             tracing::warn!("{text}");
