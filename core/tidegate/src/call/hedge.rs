@@ -45,7 +45,9 @@ impl Call {
     /// Inserts the records of a losing hedge's admitted attempts into this call, before the current
     /// attempt. Called when the hedge has ended.
     pub(crate) fn add_lost_hedge(&self, hedge: &Self) {
-        let was_sent = hedge.sent_attempts() > 0;
+        // A hedge that was cancelled in flight has no outcome.
+        let is_cancelled = hedge.sent_attempts() > 0 && hedge.last_failure().is_none();
+        let was_sent = hedge.was_sent() || is_cancelled;
         let theirs = hedge.state().attempts.clone();
         let mut state = self.state();
         state.is_hedging = false;

@@ -214,6 +214,23 @@ async fn deadline_while_only_the_hedge_is_in_flight_is_no_rejection() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn hedge_whose_connection_is_refused_was_not_sent() {
+    let is_later = Arc::new(Mutex::new(false));
+    let (transport, log) = replicas(move |_, what, _| match what {
+        RequestKind::Call if std::mem::replace(&mut *is_later.lock(), true) => Act::Refuse,
+        RequestKind::Call => Act::Refuse.after(2 * SECOND),
+        _ => Act::Answer,
+    });
+    let gate = pooled(transport, |p| p.hedge(SECOND));
+    let mut request = chat(true);
+    let deadline = Some(Instant::now() + 10 * SECOND);
+    request.extensions_mut().insert(tidegate::Context { deadline, ..Default::default() });
+    let error = gate.client().call(request).await.unwrap_err();
+    assert_eq!((error.never_sent(), hedges(&gate, "sent")), (true, 1), "{error}");
+    assert_all_idle(&gate, &log);
+}
+
+#[tokio::test(start_paused = true)]
 async fn failure_of_both_attempts_is_counted_and_avoids_both_replicas() {
     let asked = Arc::new(Mutex::new(0));
     let (transport, log) = replicas(move |_, what, _| {
