@@ -311,7 +311,8 @@ impl Cooldown {
     }
 
     /// Returns the total time since its creation that the target was closed, that is, cooling down
-    /// or probing. The wait budgets of queued calls are paused during this time.
+    /// or probing. The wait budgets of queued calls are paused during this time, unless the target
+    /// has a fallback.
     pub fn closed(&self, now: Instant) -> Duration {
         self.closed_for
             + self.closed_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))

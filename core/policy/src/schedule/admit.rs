@@ -193,7 +193,8 @@ impl<W> Scheduler<W> {
         let all = open.saturating_add(closed);
         let objective = self.settings.lanes[ticket.lane as usize].ttft;
         let limits = [
-            // A deadline never stops. A wait budget stops while the target is closed.
+            // A deadline never stops. A wait budget stops while the target is closed, unless the
+            // target has a fallback.
             Some((all, ticket.deadline.saturating_duration_since(now))),
             self.wait_budget(ticket).map(|wait| (open, wait)),
             objective.filter(|_| mode == Predict::Objective).map(|objective| {

@@ -55,7 +55,7 @@ pub(crate) struct QueueState {
     /// attempts of a call share one budget.
     pub(crate) used_wait: Duration,
     /// How long the call has waited for a slot so far: in the queue, and in pauses because all
-    /// replicas were full. In contrast to `used_wait`, times in which the target was closed count.
+    /// replicas were full. Times in which the target was closed always count.
     pub(crate) waited: Duration,
     /// `true` if an attempt failed in a way that the call itself may have caused, for example
     /// because its request makes the server crash.

@@ -6,7 +6,8 @@
 //! caller has the header `x-should-retry: false`.
 //!
 //! The slot of a failed attempt is released before the backoff. A retry keeps the age of its call
-//! and its position in the fair queue, and is queued even if the queue is full.
+//! and its position in the fair queue, and is queued even if the queue is full, unless the target
+//! refuses calls and has a fallback.
 
 use http::{HeaderValue, Request};
 

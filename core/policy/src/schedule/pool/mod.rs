@@ -127,7 +127,7 @@ impl Pool {
         self.eligible.is_empty()
     }
 
-    /// Returns `true` if there are replicas, and none of them accepts calls or is full.
+    /// Returns `true` if there are replicas, no replica accepts calls, and none is full.
     pub(super) fn is_in_outage(&self) -> bool {
         self.is_empty() && self.is_down() && self.replicas.iter().any(Option::is_some)
     }
