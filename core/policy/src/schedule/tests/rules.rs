@@ -73,13 +73,10 @@ fn closed_time_counts_for_the_wait_budget_of_calls_that_fall_back() {
     }
 }
 
-/// A call may wait for 500 ms. The next probe of the target is sent earlier, but is not answered.
-#[test]
-fn call_that_falls_back_waits_for_its_budget_in_an_outage() {
-    let now = epoch();
+/// Returns the scheduler of a target with four slots and a fallback, whose last calls have failed.
+fn in_outage_with_fallback<W>(now: Instant) -> Scheduler<W> {
     let configured = SchedulerSettings { has_fallback: true, ..settings(4) };
-    let mut scheduler: Scheduler<()> = Scheduler::new(&configured, now);
-    let patient = |wait: u64, now| Ticket { wait: Some(ms(wait)), ..ticket("a", Lane::Standard, now) };
+    let mut scheduler = Scheduler::new(&configured, now);
     let mut grant = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
     scheduler.on_success(now, &mut grant);
     scheduler.release(now, grant);
@@ -88,6 +85,15 @@ fn call_that_falls_back_waits_for_its_budget_in_an_outage() {
         scheduler.on_failure(now, &mut grant, call, Failure::Unread { worth_waiting: false }, None, 0.0);
         scheduler.release(now, grant);
     }
+    scheduler
+}
+
+/// A call may wait for 500 ms. The next probe of the target is sent earlier, but is not answered.
+#[test]
+fn call_that_falls_back_waits_for_its_budget_in_an_outage() {
+    let now = epoch();
+    let mut scheduler: Scheduler<()> = in_outage_with_fallback(now);
+    let patient = |wait: u64, now| Ticket { wait: Some(ms(wait)), ..ticket("a", Lane::Standard, now) };
     let refused = scheduler.try_admit(now, &patient(100, now)).expect_err("probed too late");
     assert_eq!((refused.reason, refused.retry_after), (Reason::Outage, Some(ms(250))));
     queue(&mut scheduler, now, patient(500, now), ());
@@ -105,16 +111,7 @@ fn call_that_falls_back_waits_for_its_budget_in_an_outage() {
 #[test]
 fn client_timeout_ends_the_wait_of_a_call_that_falls_back_in_an_outage() {
     let now = epoch();
-    let configured = SchedulerSettings { has_fallback: true, ..settings(4) };
-    let mut scheduler: Scheduler<u64> = Scheduler::new(&configured, now);
-    let mut grant = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
-    scheduler.on_success(now, &mut grant);
-    scheduler.release(now, grant);
-    for call in 0..3 {
-        let mut grant = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
-        scheduler.on_failure(now, &mut grant, call, Failure::Unread { worth_waiting: false }, None, 0.0);
-        scheduler.release(now, grant);
-    }
+    let mut scheduler: Scheduler<u64> = in_outage_with_fallback(now);
     let probed = now + ms(250);
     let probe = admit(&mut scheduler, probed, &ticket("a", Lane::Standard, probed));
     for wait in [500, 300] {
