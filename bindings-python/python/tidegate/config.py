@@ -502,15 +502,16 @@ class TargetSettings(RateConfig, total=False):
     """
 
     fallback: str | Off
-    """The name of the target that receives the calls that this target rejects.
+    """The name of the target that receives the calls that this target rejects, or that find no
+    connection to it.
 
-    That target needs a single base URL, or all base URLs of this target. It also needs a `model`,
-    or all models of this target in its `models`. In `defaults`, this key does not apply to the
-    target that it names. A call that was sent and failed does not fall back, unless its retry is
-    rejected. Without `wait` or `on_full = "refuse"`, calls wait for this target until their
-    deadline, also in an outage. Calls that cannot fall back (uploads, slots from `acquire_slot`,
-    and calls over a client's own transport) are rejected within `wait`, too. Without this key, the
-    caller receives the rejection. Default: none.
+    The other target needs a single base URL, or all base URLs of this target. It also needs a
+    `model`, or all models of this target in its `models`. In `defaults`, this key does not apply to
+    the target that it names. A call that was sent and failed does not fall back, unless its retry
+    is rejected or finds no connection. Without `wait` or `on_full = "refuse"`, calls wait for this
+    target until their deadline, also in an outage. Calls that cannot fall back (uploads, slots from
+    `acquire_slot`, and calls over a client's own transport) are rejected within `wait`, too.
+    Without this key, the caller receives the rejection. Default: none.
     """
 
     retry: RetryConfig

@@ -452,6 +452,24 @@ async fn call_that_must_not_be_repeated_falls_back_if_it_has_not_run() {
     assert_idle(&gate);
 }
 
+/// The target has never worked, so no outage is detected.
+#[tokio::test(start_paused = true)]
+async fn call_without_a_connection_falls_back() {
+    let (transport, seen) = upstream(|_, request, exchange| {
+        let is_first = request.uri().host() == Some("one");
+        async move {
+            if is_first { Err(Error::new(ErrorKind::Connect, "refused")) } else { Ok(json(exchange, ANSWER)) }
+        }
+    });
+    let gate = over(transport, PAIR);
+    let response = gate.client().call(ask(false)).await.unwrap();
+    assert_eq!(response.headers()["x-tidegate-fallback"], "second");
+    drop(response);
+    assert!(seen.attempts() > 2, "its retries come first");
+    assert_eq!(gate.snapshot().targets["first"].fallbacks["outage"], 1);
+    assert_idle(&gate);
+}
+
 #[tokio::test(start_paused = true)]
 async fn fallback_model_replaces_the_model_in_the_path() {
     for (url, path, body, expected, body_there) in [

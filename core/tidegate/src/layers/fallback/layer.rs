@@ -1,5 +1,5 @@
-//! The fallback layer: if the target of a call rejects it, sends the call to its fallback targets
-//! in turn until one admits it.
+//! The fallback layer: if the target of a call rejects it or cannot be connected to, sends the call
+//! to its fallback targets in turn until one admits it.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,13 +12,13 @@ use crate::active_calls::{Active, FallbackInProgress};
 use crate::body::{RequestBody, ResponseBody};
 use crate::call::Call;
 use crate::clock;
-use crate::error::{Error, Reason};
+use crate::error::{Error, ErrorKind, Reason};
 use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, take_ready, tower_layer};
 
 /// The response header with the name of the fallback target that answered the call.
 const ANSWERED_BY: HeaderName = HeaderName::from_static("x-tidegate-fallback");
 
-/// Sends calls that their target rejects to the target's fallback.
+/// Sends calls that their target rejects, or that find no connection to it, to the target's fallback.
 ///
 /// *Default*: acts in mode `enforce` on calls that run a model, if their target sets `fallback`
 /// (default: none). The layer must be above the observing layer and the deadline, because each
@@ -110,9 +110,12 @@ fn answered_by(call: &Call, mut response: Response<ResponseBody>) -> Response<Re
 
 /// Returns the reason of a rejection if the call may be sent to another target: the reason allows
 /// it ([`Reason::can_fall_back`]), sending the call again is safe, and its deadline is after `now`.
-/// Otherwise returns `None`.
+/// If the last attempt found no connection, the reason is an outage. Otherwise returns `None`.
 fn fallback_reason(call: &Call, error: &Error, now: Instant) -> Option<Reason> {
-    let reason = error.reason().filter(Reason::can_fall_back)?;
+    let reason = match error.kind() {
+        ErrorKind::Connect | ErrorKind::ConnectTimeout => Reason::Outage,
+        _ => error.reason().filter(Reason::can_fall_back)?,
+    };
     // The call may have run already if it is a retry that was rejected.
     let is_safe = !call.may_have_run() || call.facts().repeatable;
     (is_safe && now < call.deadline()).then_some(reason)
