@@ -381,7 +381,7 @@ $(OUT)/dev/.built $(OUT)/wheel/.built: $(OUT)/%/.built: $(WHEEL_SOURCES) $(VENV)
 	@echo 'Building the Python package with the profile $* (minutes the first time).'
 	@rm -rf $(@D)
 	@$(VENV)/bin/maturin build --locked --profile $* --interpreter $(VENV)/bin/python \
-	    --manifest-path bindings-python/Cargo.toml --out $(@D)
+	    --manifest-path bindings-python/Cargo.toml --compression-level 9 --out $(@D)
 	@$(if $(filter wheel,$*),.ci/at-most $(WHEEL_LIMIT) $(@D)/*.whl)
 	@touch $@
 
