@@ -1,6 +1,6 @@
 //! Builds the answers to calls that a fault rejects, with the texts and headers of real providers.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::header::{HeaderName, HeaderValue, RETRY_AFTER};
 use http::{HeaderMap, Response};
@@ -8,9 +8,11 @@ use http::{HeaderMap, Response};
 use super::Shared;
 use super::body::SimBody;
 use super::respond::error;
-use super::rfc3339;
 use crate::api::{ApiError, Protocol};
 use crate::faults::{RateHeaders, Rejection, RetryAfter};
+
+/// The last second of the year 9999, in seconds since 1970. Later times have no format in RFC 3339.
+const MAX_RFC3339_SECONDS: u64 = 253_402_300_799;
 
 /// Returns the answer to a call that a fault rejects before it reaches an engine. `rate` has the
 /// values of the answer's rate-limit headers.
@@ -88,7 +90,16 @@ fn with_retry_after(
 }
 
 fn ceil_seconds(span: Duration) -> u64 {
-    span.as_secs() + u64::from(span.subsec_nanos() > 0)
+    span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0))
+}
+
+/// Returns the time that is `span` after now on the wall clock, in whole seconds, rounded up, in the
+/// format of RFC 3339. At most the end of the year 9999.
+#[allow(clippy::disallowed_methods, reason = "clients compare the time with their own wall clock")]
+fn wall_clock_after(span: Duration) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let seconds = ceil_seconds(now.saturating_add(span)).min(MAX_RFC3339_SECONDS);
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds)).to_string()
 }
 
 /// Returns the rate-limit headers of the protocol's provider, with times on the client's clock:
@@ -105,7 +116,7 @@ pub(super) fn rate_headers(shared: &Shared, protocol: Protocol, rate: &[RateHead
         let values = [
             ("limit", r.limit.to_string()),
             ("remaining", r.remaining.to_string()),
-            ("reset", if is_anthropic { rfc3339::from_now(reset) } else { go_duration(reset) }),
+            ("reset", if is_anthropic { wall_clock_after(reset) } else { go_duration(reset) }),
         ];
         for (what, value) in values {
             let name = match is_anthropic {
@@ -138,5 +149,10 @@ mod tests {
     fn formats_durations_as_openai_does() {
         let written = [0, 12, 1_500, 360_000, 61_250].map(|ms| go_duration(Duration::from_millis(ms)));
         assert_eq!(written, ["0ms", "12ms", "1.5s", "6m0s", "1m1.25s"]);
+    }
+
+    #[test]
+    fn time_beyond_the_year_9999_is_its_end() {
+        assert_eq!(wall_clock_after(Duration::MAX), "9999-12-31T23:59:59Z");
     }
 }

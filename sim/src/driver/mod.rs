@@ -13,7 +13,6 @@ mod engine_task;
 mod fault_responses;
 mod metrics;
 mod respond;
-mod rfc3339;
 mod state;
 mod stats;
 
