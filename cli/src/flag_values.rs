@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tidegate::config::parse_duration;
 use tidegate::duration::{MAX, from_secs};
 
 /// Returns the duration that a text such as `90s` or `10m` states. A plain number such as `90` is a
@@ -11,11 +12,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         Ok(seconds) => from_secs(seconds).ok_or_else(|| {
             format!("{seconds} is not a valid number of seconds; examples are 90, 90s and 10m")
         }),
-        // The parser panics if a sum overflows, which takes more than 16 digits.
-        Err(_) if text.bytes().filter(u8::is_ascii_digit).count() > 16 => {
-            Err("the time has more than 16 digits; examples are 90, 90s and 10m".to_owned())
-        }
-        Err(_) => humantime::parse_duration(text)
+        Err(_) => parse_duration(text)
             .map(|parsed| parsed.min(MAX))
             .map_err(|error| format!("{error}; examples are 90, 90s and 10m")),
     }

@@ -25,6 +25,7 @@
 //! - [`Matcher`] finds the target of a request.
 
 mod builder;
+mod duration;
 mod error;
 mod lane;
 mod matching;
@@ -35,6 +36,7 @@ mod settings_in_force;
 #[cfg(test)]
 mod tests;
 
+pub use duration::parse_duration;
 pub use error::{ConfigError, ConfigProblem};
 pub use lane::Lane;
 pub use matching::Matcher;

@@ -11,6 +11,7 @@ use http::uri::PathAndQuery;
 #[cfg(test)]
 use super::Kind;
 use super::{Given, Lines, Value};
+use crate::parse_duration;
 
 /// A type that can be the value of a key: a single value, or a table of keys.
 pub(crate) trait Setting {
@@ -243,10 +244,7 @@ impl Scalar for Duration {
             Value::Time(time) => Some(*time),
             Value::Whole(seconds) => u64::try_from(*seconds).ok().map(Duration::from_secs),
             Value::Float(seconds) => Duration::try_from_secs_f64(*seconds).ok(),
-            // The parser panics if a sum overflows, which takes more than 16 digits.
-            Value::Text(text) if text.bytes().filter(u8::is_ascii_digit).count() <= 16 => {
-                humantime::parse_duration(text).ok()
-            }
+            Value::Text(text) => parse_duration(text).ok(),
             _ => None,
         };
         duration.filter(|duration| range.contains(duration)).ok_or_else(|| {
