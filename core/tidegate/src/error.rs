@@ -14,6 +14,7 @@ pub use tidegate_policy::{ErrorKind, Reason};
 use tidegate_policy::outcome::{ExchangeFailure, FailureCause};
 
 use crate::config::ConfigError;
+use crate::placement::ReplicaView;
 use crate::schedule::WaitExplanation;
 
 /// A failure that the gate reports.
@@ -113,7 +114,7 @@ impl Error {
 
     /// Appends to the message why replicas of the pool accept no calls: for each, its URL and the
     /// reason. `is_whole_pool` is `true` if no other replica is in the pool. Names at most 8.
-    pub(crate) fn with_replica_problems(self, replicas: &[(Arc<str>, &str)], is_whole_pool: bool) -> Self {
+    pub(crate) fn with_replica_problems(self, replicas: &[ReplicaView], is_whole_pool: bool) -> Self {
         let subject =
             if is_whole_pool { "no replica accepts calls" } else { "some replicas accept no calls" };
         self.with_note(format_args!("{subject} ({})", list_replica_problems(replicas)))
@@ -318,8 +319,9 @@ impl Error {
 }
 
 /// Returns the URL and the problem of each of these replicas as text. Names at most 8.
-pub(crate) fn list_replica_problems(replicas: &[(Arc<str>, &str)]) -> String {
-    let named = replicas.iter().take(8).map(|(url, problem)| format!("{url}: {problem}"));
+pub(crate) fn list_replica_problems(replicas: &[ReplicaView]) -> String {
+    let problem = |replica: &ReplicaView| replica.problem.unwrap_or(replica.state);
+    let named = replicas.iter().take(8).map(|replica| format!("{}: {}", replica.url, problem(replica)));
     let mut named: Vec<String> = named.collect();
     if replicas.len() > named.len() {
         named.push(format!("and {} more", replicas.len() - named.len()));

@@ -58,10 +58,9 @@ impl Admission {
         if !state.outage_log.begins(now, is_in_outage) {
             return;
         }
-        let replicas = state.scheduler.replicas(now).into_iter();
+        let replicas = state.scheduler.replicas(now);
         drop(state);
-        let problems = replicas.map(|replica| (replica.url, replica.problem.unwrap_or(replica.state)));
-        let problems = list_replica_problems(&problems.collect::<Vec<_>>());
+        let problems = list_replica_problems(&replicas);
         let name = self.name();
         tracing::warn!(target = %name, "no replica of {name} accepts calls ({problems})");
     }

@@ -124,7 +124,7 @@ impl TargetPool {
     /// Adds to a rejection why the replicas of the pool are unknown or out of date, and which
     /// replicas accept no calls, with the reason of each.
     fn with_problems(&self, rejection: Error) -> Error {
-        let (problem, replicas) = (self.problem(), self.admission.replicas());
+        let (problem, mut replicas) = (self.problem(), self.admission.replicas());
         let rejection = match problem.as_deref() {
             Some(problem) => rejection.with_discovery_problem(problem, !replicas.is_empty()),
             None if replicas.is_empty() => {
@@ -132,15 +132,12 @@ impl TargetPool {
             }
             None => rejection,
         };
-        let closed: Vec<(Arc<str>, &str)> = replicas
-            .iter()
-            .filter(|replica| !replica.is_eligible)
-            .map(|replica| (replica.url.clone(), replica.problem.unwrap_or(replica.state)))
-            .collect();
-        if closed.is_empty() {
+        let known = replicas.len();
+        replicas.retain(|replica| !replica.is_eligible);
+        if replicas.is_empty() {
             return rejection;
         }
-        rejection.with_replica_problems(&closed, closed.len() == replicas.len())
+        rejection.with_replica_problems(&replicas, replicas.len() == known)
     }
 
     /// Returns the URL under which the replica `replica` gets the request to `uri`. Returns `None`
