@@ -55,13 +55,13 @@ impl Call {
     /// upstream may have executed it. If the upstream caused the failure, also counts the attempt
     /// in the metrics, and stores its failure class for error messages.
     pub(crate) fn on_failed_attempt(&self, outcome: &AttemptOutcome) {
-        {
-            let mut state = self.state();
-            state.was_sent |= outcome.may_have_been_sent();
-            state.may_have_run |= !outcome.never_executed();
-        }
-        if let Some(class) = outcome.failure_class() {
-            self.state().last_failure = Some(class);
+        let class = outcome.failure_class();
+        let mut state = self.state();
+        state.was_sent |= outcome.may_have_been_sent();
+        state.may_have_run |= !outcome.never_executed();
+        state.last_failure = class.or(state.last_failure);
+        drop(state);
+        if let Some(class) = class {
             self.target().metrics().upstream_failed(class, self.placed().as_ref());
         }
     }
