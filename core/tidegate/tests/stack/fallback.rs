@@ -62,6 +62,17 @@ fn upstream_of_anything() -> (Transport, Arc<Mutex<Vec<Sent>>>) {
     (transport, sent)
 }
 
+/// Returns an upstream and what it saw. The host `one` gives the result of `fail` to each request,
+/// and all others answer successfully.
+fn failing_first(
+    fail: impl Fn() -> Result<Response<ResponseBody>, Error> + Clone + Send + Sync + 'static,
+) -> (Transport, Arc<Seen>) {
+    upstream(move |_, request, exchange| {
+        let failure = (request.uri().host() == Some("one")).then(&fail);
+        async move { failure.unwrap_or_else(|| Ok(json(exchange, ANSWER))) }
+    })
+}
+
 /// Returns a gate with `targets`. Unless they have defaults, no metrics are read, so that the servers
 /// get calls only.
 fn over(transport: Transport, targets: &str) -> Gate {
@@ -394,17 +405,9 @@ async fn cool_down_sends_other_calls_to_the_fallback() {
 async fn call_falls_back_from_a_closed_target_within_its_wait() {
     for (is_down, reason) in [(true, "outage"), (false, "cool_down")] {
         for (setting, wait) in [("wait = \"1s\"", SECOND), ("on_full = \"refuse\"", Duration::ZERO)] {
-            let (transport, _) = upstream(move |_, request, exchange| {
-                let is_first = request.uri().host() == Some("one");
-                async move {
-                    if !is_first {
-                        return Ok(json(exchange, ANSWER));
-                    }
-                    if is_down {
-                        return Err(Error::new(ErrorKind::Connect, "refused"));
-                    }
-                    Ok(status(429, &[("retry-after", "30")], "{}"))
-                }
+            let (transport, _) = failing_first(move || match is_down {
+                true => Err(Error::new(ErrorKind::Connect, "refused")),
+                false => Ok(status(429, &[("retry-after", "30")], "{}")),
             });
             let settings = format!("{setting}\ndeadline = \"60s\"");
             let targets = PAIR.replace("on_full = \"refuse\"", &settings).replace("cap = 1", "cap = 8");
@@ -433,15 +436,7 @@ async fn call_falls_back_from_a_closed_target_within_its_wait() {
 /// retry. The path is unknown, so that the request must not be repeated if it may have run.
 #[tokio::test(start_paused = true)]
 async fn call_that_must_not_be_repeated_falls_back_if_it_has_not_run() {
-    let (transport, seen) = upstream(|_, request, exchange| {
-        let is_first = request.uri().host() == Some("one");
-        async move {
-            if is_first {
-                return Ok(status(429, &[("retry-after", "2")], "{}"));
-            }
-            Ok(json(exchange, ANSWER))
-        }
-    });
+    let (transport, seen) = failing_first(|| Ok(status(429, &[("retry-after", "2")], "{}")));
     let gate = over(transport, PAIR);
     let (mut parts, body) = ask(false).into_parts();
     parts.uri = "http://one/v1/custom".parse().unwrap();
@@ -455,12 +450,7 @@ async fn call_that_must_not_be_repeated_falls_back_if_it_has_not_run() {
 /// The target has never worked, so no outage is detected.
 #[tokio::test(start_paused = true)]
 async fn call_without_a_connection_falls_back() {
-    let (transport, seen) = upstream(|_, request, exchange| {
-        let is_first = request.uri().host() == Some("one");
-        async move {
-            if is_first { Err(Error::new(ErrorKind::Connect, "refused")) } else { Ok(json(exchange, ANSWER)) }
-        }
-    });
+    let (transport, seen) = failing_first(|| Err(Error::new(ErrorKind::Connect, "refused")));
     let gate = over(transport, PAIR);
     let response = gate.client().call(ask(false)).await.unwrap();
     assert_eq!(response.headers()["x-tidegate-fallback"], "second");
