@@ -61,8 +61,8 @@ export class TidegateError extends Error {
   readonly kind: string;
   /**
    * A code of the platform's fetch for the same kind of failure of the network: `ECONNREFUSED`
-   * (refused, or reset while connecting), `UND_ERR_CONNECT_TIMEOUT`, `UND_ERR_HEADERS_TIMEOUT`, `UND_ERR_BODY_TIMEOUT` or
-   * `UND_ERR_SOCKET`. Undefined for every other failure.
+   * (refused, or reset while connecting), `UND_ERR_CONNECT_TIMEOUT`, `UND_ERR_HEADERS_TIMEOUT`,
+   * `UND_ERR_BODY_TIMEOUT` or `UND_ERR_SOCKET`. Undefined for every other failure.
    */
   readonly code: string | undefined;
   /** Why the call was rejected; undefined unless `kind` is `refused`. */

@@ -27,8 +27,8 @@ export interface GateOptions extends Config {
    * A custom fetch that makes the exchanges below the gate: for proxies, TLS settings, undici
    * dispatchers or mocks. The gate still applies caps, queues, retries, cool-downs and deadlines. A
    * slot is released when the promise of the fetch has rejected or the body of its response has
-   * ended. Until then, what this fetch calls bypasses the same gate.
-   * Default: the gate's native transport, unless undici's global dispatcher is a custom one.
+   * ended. Until then, what this fetch calls bypasses the same gate. Default: the gate's native
+   * transport, unless undici's global dispatcher is a custom one.
    */
   fetch?: Fetch;
 }

@@ -1,4 +1,4 @@
-"""Tests of the warning about gevent and eventlet, whose green threads a waiting call would block."""
+"""Tests of the warning under gevent and eventlet, where a waiting call blocks all green threads."""
 
 from __future__ import annotations
 

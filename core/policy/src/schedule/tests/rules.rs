@@ -73,7 +73,7 @@ fn closed_time_counts_for_the_wait_budget_of_calls_that_fall_back() {
     }
 }
 
-/// Returns the scheduler of a target with four slots and a fallback, whose last calls have failed.
+/// Returns the scheduler of a target that has four slots and a fallback, and is in an outage.
 fn in_outage_with_fallback<W>(now: Instant) -> Scheduler<W> {
     let configured = SchedulerSettings { has_fallback: true, ..settings(4) };
     let mut scheduler = Scheduler::new(&configured, now);
