@@ -113,6 +113,9 @@ pub enum Ended {
     Overloaded,
     /// No response or no first token arrived before its timeout.
     TimedOut,
+    /// The caller's deadline passed before the answer began. It is evidence of overload only if similar
+    /// calls usually take less time.
+    DeadlinePassed,
     /// The call failed for a reason unrelated to the upstream's load.
     Failed,
 }

@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn oldest_skips_answered_calls() {
         let zero = epoch();
-        let sent = |ms| Sent { at: zero + std::time::Duration::from_millis(ms), in_flight: 1, number: None };
+        let sent = |ms| Sent { at: zero + std::time::Duration::from_millis(ms), in_flight: 1, number: 0 };
         let mut calls = AwaitingCalls::default();
         let numbers = [0, 1, 2].map(|ms| calls.push(sent(ms)));
         assert!(calls.remove(numbers[1]));

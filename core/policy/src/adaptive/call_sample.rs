@@ -14,8 +14,8 @@ pub(super) struct Sent {
     pub(super) at: Instant,
     /// Number of calls in flight just after the call was sent, including the call itself.
     pub(super) in_flight: usize,
-    /// Number of the call among the recent calls. `None` for calls that do not stream.
-    pub(super) number: Option<u64>,
+    /// Number of the call among the recent calls.
+    pub(super) number: u64,
 }
 
 /// A call in flight. Pass it once to [`Limit::on_ended`](super::Limit::on_ended).

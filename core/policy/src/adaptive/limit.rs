@@ -208,7 +208,7 @@ impl Limit {
         let work = if kind.streams { first_token_work(kind.input) } else { 0 };
         self.load.on_sent(now, kind.streams, work);
         self.update_full(now);
-        let number = kind.streams.then(|| self.recent_calls.push(at, class));
+        let number = self.recent_calls.push(at, class);
         let sent = Sent { at, in_flight: self.load.in_flight, number };
         // Without an objective, calls that do not stream are compared by their work, which is known
         // only at the end.
@@ -240,9 +240,6 @@ impl Limit {
         }
         self.update_full(now);
         sample.first_token_at = Some(now);
-        if let Some(number) = sample.sent.number {
-            self.recent_calls.on_first_token(number);
-        }
         self.load.on_first_token(now, sample.work);
         self.load.recent_accepted.observe(now, sample.sent.in_flight);
         let took = sample.seconds_until(now);
@@ -284,7 +281,14 @@ impl Limit {
             Ended::Limited { by_rate: false } => self.on_refused(now, &sample),
             Ended::Overloaded => self.on_overloaded(now, &sample, DecisionCause::Overloaded),
             Ended::TimedOut => self.on_overloaded(now, &sample, DecisionCause::TimedOut),
-            Ended::Completed { .. } | Ended::Cancelled | Ended::Limited { .. } | Ended::Failed => {}
+            Ended::DeadlinePassed if self.is_late(now, &sample) => {
+                self.on_overloaded(now, &sample, DecisionCause::TimedOut);
+            }
+            Ended::Completed { .. }
+            | Ended::Cancelled
+            | Ended::Limited { .. }
+            | Ended::DeadlinePassed
+            | Ended::Failed => {}
         }
     }
 
@@ -412,15 +416,32 @@ impl Limit {
             return self.on_answer(now, sample, sample.class, took);
         }
         let output = if output > 0 { output } else { sample.output };
+        let (class, scale) = self.class_by_work(sample, output);
+        self.on_answer(now, sample, class, took * scale);
+    }
+
+    /// Returns the latency class of a call that does not stream and has `output` tokens, and the factor for its
+    /// latency.
+    fn class_by_work(&self, sample: &Sample, output: u64) -> (usize, f64) {
         let kind = CallKind { input: sample.input, output, streams: false };
         // An objective applies to the whole latency. Otherwise a call with more work may take longer.
-        let scale = if self.settings.latency.is_none() { latency_scale(kind) } else { 1.0 };
-        self.on_answer(now, sample, class_of(kind), took * scale);
+        (class_of(kind), if self.settings.latency.is_none() { latency_scale(kind) } else { 1.0 })
+    }
+
+    /// Returns `true` if a call without an answer has already taken longer than similar calls may take, or if
+    /// that is not known.
+    fn is_late(&self, now: Instant, sample: &Sample) -> bool {
+        let streams = is_streaming(sample.class);
+        let (class, scale) =
+            if streams { (sample.class, 1.0) } else { self.class_by_work(sample, sample.output) };
+        let normalized_latency = self.classes[class].normalized_latency(sample.seconds_until(now) * scale);
+        normalized_latency.is_none_or(|latency| latency > 1.0)
     }
 
     /// Records a latency of `took` seconds in the latency class, and adds the call to the evidence
     /// unless it was added before as overdue.
     fn on_answer(&mut self, now: Instant, sample: &mut Sample, class: usize, took: f64) {
+        self.recent_calls.on_answer(sample.sent.number);
         let latencies = &mut self.classes[class];
         let met_no_congestion = self.load.is_uncongested(sample.sent);
         // What grew beyond the initial slots may itself congest the upstream.
@@ -516,14 +537,13 @@ impl Limit {
         }
     }
 
-    /// Compares a late call with the streaming calls that were sent after it, early enough to be answered by
-    /// now. Returns `true` if they have overtaken it: see [`RecentCalls::compare`]. Always returns `false` for
-    /// a call that does not stream.
+    /// Compares a late call with the calls that were sent after it, early enough to be answered by now. Returns
+    /// `true` if they have overtaken it: see [`RecentCalls::compare`].
     fn compare_with_later_calls(&mut self, now: Instant, sent: Sent, class: usize) -> bool {
         let waited = now.saturating_duration_since(sent.at);
         let (from, to) = OVERTAKING_PERIOD;
         let (from, to) = (sent.at + waited.mul_f64(from), sent.at + waited.mul_f64(to));
-        is_streaming(class) && self.recent_calls.compare(class, from, to)
+        self.recent_calls.compare(class, from, to)
     }
 
     /// Counts a call that was sent at `sent_at` and was not late. Raises the slots and, if the call

@@ -21,6 +21,7 @@
 //!                                                                        └─ otherwise ───────▶ hold
 //! 429 for concurrency ─▶ cut slots to the calls in flight
 //! 503, 529, timeout   ─▶ half the evidence of a breach
+//! caller's deadline   ─▶ the same, if similar calls usually take less time
 //! 429 for a rate      ─▶ nothing
 //! ```
 //!
@@ -28,8 +29,8 @@
 //!   percentile, is evidence (`evidence`). An overdue call counts before it is answered. Time in
 //!   the local queue is not part of a call's latency: a limit that reacted to it with a cut would
 //!   lengthen that queue and cut again.
-//! - **Overtaken** calls (`recent_calls`) are weak evidence: if most streams that were sent after late
-//!   ones already have their first tokens, a single queue has not delayed the late ones.
+//! - **Overtaken** calls (`recent_calls`) are weak evidence: if most similar calls that were sent after late
+//!   ones are answered already, a single queue has not delayed the late ones.
 //! - **One cut per epoch**: only calls sent after the last cut are evidence.
 //! - **Growth** (`growth`) needs calls that were not late and were in flight *while the limit was
 //!   full*: other calls show nothing about a higher limit. Growth is slow start until the slots are

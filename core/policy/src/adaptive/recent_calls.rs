@@ -1,11 +1,12 @@
-//! The streaming calls that were sent most recently, to tell whether a late call was overtaken by later
-//! ones.
+//! The calls that were sent most recently, to tell whether a late call was overtaken by later ones.
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// Maximum number of calls that are remembered. If many more are sent while a late call awaits its first
-/// token, none is left to compare it with, and it does not count as overtaken.
+use super::latency_class::is_streaming;
+
+/// Maximum number of calls that are remembered. If many more are sent while a late call awaits its answer,
+/// none is left to compare it with, and it does not count as overtaken.
 const MAX_CALLS: usize = 256;
 /// Minimum share of the calls compared with a late call that must be answered for it to be overtaken.
 const MIN_ANSWERED: f64 = 1.0 / 3.0;
@@ -15,7 +16,7 @@ const MIN_RECENTLY_ANSWERED: f64 = 2.0 / 3.0;
 /// Factor by which the calls of earlier comparisons count less with each late call.
 const DECAY: f64 = 15.0 / 16.0;
 
-/// The streaming calls that were sent most recently.
+/// The calls that were sent most recently.
 #[derive(Debug, Default)]
 pub(super) struct RecentCalls {
     /// The calls in the order in which the limit heard of them, the newest last.
@@ -24,15 +25,16 @@ pub(super) struct RecentCalls {
     first_number: u64,
     /// Decaying number of calls that were compared with late calls.
     compared: f64,
-    /// Decaying number of the compared calls that had their first token.
+    /// Decaying number of the compared calls that were answered.
     answered: f64,
 }
 
 #[derive(Debug)]
 struct RecentCall {
     sent_at: Instant,
-    /// Index of the latency class, which increases with the length of the prompt.
+    /// Index of the latency class, which increases with the length of the prompt or with the work.
     class: usize,
+    /// Whether the first token of a stream, or the whole response of another call, has arrived.
     is_answered: bool,
 }
 
@@ -47,8 +49,9 @@ impl RecentCalls {
         self.first_number + self.calls.len() as u64 - 1
     }
 
-    /// Records that the first token of the call with this number has arrived.
-    pub(super) fn on_first_token(&mut self, number: u64) {
+    /// Records that the call with this number is answered: its first token has arrived or, if it does not
+    /// stream, its response.
+    pub(super) fn on_answer(&mut self, number: u64) {
         let index = number.checked_sub(self.first_number).and_then(|index| usize::try_from(index).ok());
         if let Some(call) = index.and_then(|index| self.calls.get_mut(index)) {
             call.is_answered = true;
@@ -56,11 +59,13 @@ impl RecentCalls {
     }
 
     /// Compares a late call with the calls that were sent from `from` to `to`. Returns `true` if the call was
-    /// overtaken: a third of these calls have their first token, and two thirds of all calls that were compared
-    /// with the last late calls had theirs. Only calls of `class`, of the class before it and of classes with
-    /// longer prompts are compared. A call that has ended without a first token counts as not answered.
+    /// overtaken: a third of these calls are answered, and so were two thirds of all calls that were compared
+    /// with the last late calls. A stream is only compared with streams, and another call only with others. Of
+    /// these, only calls of `class`, of the class before it and of classes with longer prompts or more work are
+    /// compared. A call that has ended without an answer counts as not answered.
     pub(super) fn compare(&mut self, class: usize, from: Instant, to: Instant) -> bool {
-        let is_compared = |call: &&RecentCall| call.class + 1 >= class && (from..=to).contains(&call.sent_at);
+        let is_similar = |of: usize| of + 1 >= class && is_streaming(of) == is_streaming(class);
+        let is_compared = |call: &&RecentCall| is_similar(call.class) && (from..=to).contains(&call.sent_at);
         let count = |(all, answered), call: &RecentCall| (all + 1.0, answered + f64::from(call.is_answered));
         let (all, answered) = self.calls.iter().filter(is_compared).fold((0.0, 0.0), count);
         self.compared = DECAY * self.compared + all;
@@ -85,11 +90,11 @@ mod tests {
         let mut calls = RecentCalls::default();
         let numbers = [0, 300, 400, 500, 900].map(|ms| calls.push(at(ms), 3));
         let compared = [0, 4, 1, 2].map(|index| {
-            calls.on_first_token(numbers[index]);
+            calls.on_answer(numbers[index]);
             calls.compare(3, at(200), at(800))
         });
         assert_eq!(compared, [false; 4], "two of three, but none and one before");
-        calls.on_first_token(numbers[3]);
+        calls.on_answer(numbers[3]);
         let compared = [0; 9].map(|_| calls.compare(3, at(200), at(800)));
         assert_eq!((compared[0], compared[8]), (false, true));
     }
@@ -100,11 +105,11 @@ mod tests {
         let at = |ms| zero + Duration::from_millis(ms);
         let mut calls = RecentCalls::default();
         let numbers = [100, 200, 300, 400, 500].map(|ms| calls.push(at(ms), 0));
-        calls.on_first_token(numbers[0]);
+        calls.on_answer(numbers[0]);
         for _ in 0..99 {
             assert!(calls.compare(0, at(100), at(100)));
         }
-        calls.on_first_token(numbers[1]);
+        calls.on_answer(numbers[1]);
         assert!(!calls.compare(0, at(200), at(500)), "one of four");
         assert!(calls.compare(0, at(200), at(400)), "one of three");
     }
@@ -116,7 +121,7 @@ mod tests {
         let compare = |class, from, to| {
             let mut calls = RecentCalls::default();
             let numbers = [0, 300, 400, 900].map(|ms| calls.push(at(ms), 3));
-            numbers[1..3].iter().for_each(|number| calls.on_first_token(*number));
+            numbers[1..3].iter().for_each(|number| calls.on_answer(*number));
             calls.compare(class, at(from), at(to))
         };
         assert_eq!([2, 3, 4, 5].map(|class| compare(class, 200, 800)), [true, true, true, false]);
@@ -130,12 +135,12 @@ mod tests {
         let mut calls = RecentCalls::default();
         for number in 0..1_000 {
             assert_eq!(calls.push(zero, 0), number);
-            calls.on_first_token(number.saturating_sub(300));
+            calls.on_answer(number.saturating_sub(300));
         }
         assert!(!calls.compare(0, zero, zero), "answers to forgotten calls change nothing");
-        calls.on_first_token(743);
+        calls.on_answer(743);
         assert!(!calls.compare(0, zero, zero));
-        (744..1_000).for_each(|number| calls.on_first_token(number));
+        (744..1_000).for_each(|number| calls.on_answer(number));
         let compared = [0; 99].map(|_| calls.compare(0, zero, zero));
         assert!(compared[98]);
     }

@@ -187,6 +187,25 @@ fn second_overload_response_cuts() {
     }
 }
 
+/// A caller with a deadline below the usual latency loses its own calls, not the slots of the others.
+#[test]
+fn deadline_that_passes_before_similar_calls_are_answered_does_not_cut() {
+    for (kind, objective) in [(STREAM, None), (STREAM, Some(1_000)), (WHOLE, None)] {
+        let cuts_after = |ms| {
+            let mut run = Run::new(&settings(objective));
+            (0..10).for_each(|_| run.round(kind, 100, 600));
+            for _ in 0..20 {
+                let calls = run.fill(kind, 100);
+                run.pass(ms);
+                calls.into_iter().for_each(|call| run.limit.on_ended(run.now, call, Ended::DeadlinePassed));
+            }
+            run.limit.view().cuts
+        };
+        assert_eq!(cuts_after(400), 0, "{kind:?}, {objective:?}");
+        assert!(cuts_after(4_000) > 0, "{kind:?}, {objective:?}: the upstream hangs");
+    }
+}
+
 #[test]
 fn slow_upstream_is_not_treated_as_congested_forever() {
     for objective in [None, Some(1_000)] {
@@ -261,6 +280,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => any::<bool>().prop_map(|by_rate| Ended::Limited { by_rate }),
         1 => Just(Ended::Overloaded),
         1 => Just(Ended::TimedOut),
+        1 => Just(Ended::DeadlinePassed),
         1 => Just(Ended::Failed),
     ];
     prop_oneof![
@@ -358,7 +378,9 @@ proptest! {
 struct UncongestedUpstream {
     run: Run,
     rng: fastrand::Rng,
-    /// Draws the time from the sending of a call to its first token, in seconds.
+    kind: CallKind,
+    /// Draws the time from the sending of a call to its first token or, if it does not stream, to its
+    /// end, in seconds.
     takes: fn(&mut fastrand::Rng) -> f64,
     stream_s: f64,
     flying: Vec<(Instant, bool, Sample)>,
@@ -374,6 +396,8 @@ fn spread(rng: &mut fastrand::Rng, median: f64, sigma: f64) -> f64 {
 }
 
 impl UncongestedUpstream {
+    /// Creates an idle upstream whose streams take `stream_s` seconds after their first token. With 0,
+    /// calls do not stream.
     fn new(
         objective_ms: Option<u64>,
         seed: u64,
@@ -382,7 +406,8 @@ impl UncongestedUpstream {
     ) -> Self {
         let settings = LimitSettings { max: 256, ..settings(objective_ms) };
         let rng = fastrand::Rng::with_seed(seed);
-        Self { run: Run::new(&settings), rng, takes, stream_s, flying: Vec::new(), queue: 0, served: 0 }
+        let (run, kind) = (Run::new(&settings), if stream_s > 0.0 { STREAM } else { WHOLE });
+        Self { run, rng, kind, takes, stream_s, flying: Vec::new(), queue: 0, served: 0 }
     }
 
     fn step(&mut self) {
@@ -403,7 +428,7 @@ impl UncongestedUpstream {
         while self.queue > 0 && self.run.limit.has_room() {
             self.queue -= 1;
             let takes = Duration::from_secs_f64((self.takes)(&mut self.rng));
-            self.flying.push((now + takes, false, self.run.limit.on_sent(now, STREAM)));
+            self.flying.push((now + takes, false, self.run.limit.on_sent(now, self.kind)));
         }
     }
 
@@ -422,6 +447,21 @@ impl UncongestedUpstream {
             self.step();
         }
         self.served as f64 / 120.0
+    }
+}
+
+#[test]
+fn inherent_variance_of_calls_without_streams_is_not_congestion() {
+    type Upstream = (&'static str, fn(&mut fastrand::Rng) -> f64);
+    let upstreams: [Upstream; 4] = [
+        ("some spread", |rng| spread(rng, 0.7, 0.5)),
+        ("much spread", |rng| 0.2 + spread(rng, 0.6, 1.0)),
+        ("a twentieth uses a tool", |rng| spread(rng, 0.5, 0.3) + if rng.f64() < 0.05 { 5.0 } else { 0.0 }),
+        ("a sixth is slow", |rng| if rng.f64() < 0.16 { 3.0 } else { 0.2 }),
+    ];
+    for (name, takes) in upstreams {
+        let rates = [1, 2, 3, 4, 5, 6].map(|seed| UncongestedUpstream::new(None, seed, 0.0, takes).rate(40.0));
+        assert!(rates.iter().all(|rate| *rate >= 36.0), "{name}: {rates:?}");
     }
 }
 

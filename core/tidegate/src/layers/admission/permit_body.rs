@@ -158,7 +158,7 @@ impl PermitBody {
         }
         let is_overdue = self.call.is_enforced() && self.call.deadline() <= clock::now();
         if is_overdue && self.awaits_upstream && !self.has_token() {
-            Ended::TimedOut
+            Ended::DeadlinePassed
         } else {
             Ended::Cancelled
         }
