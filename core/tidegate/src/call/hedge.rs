@@ -31,12 +31,6 @@ impl Call {
         self.0.is_hedge
     }
 
-    /// Returns `true` if a hedge of this call has produced the first token. The call then uses the
-    /// state of that hedge and is not hedged again.
-    pub(crate) fn was_hedged(&self) -> bool {
-        self.0.winner.get().is_some()
-    }
-
     /// Records that a hedge of this call is sent. The call is not waiting until that hedge has ended.
     pub(crate) fn begin_hedge(&self) {
         self.state().is_hedging = true;
@@ -66,7 +60,7 @@ impl Call {
             ours.append(&mut state.attempts);
             state.attempts = ours;
         }
-        // At most one hedge wins, because none is made after it.
+        // At most one hedge wins, because no attempt is made after it.
         let _ = self.0.winner.set(hedge.clone());
     }
 }

@@ -195,12 +195,12 @@ async fn detach_body(failed: AttemptResult) -> AttemptResult {
     Ok(response)
 }
 
-/// Returns `true` if the call itself allows a second attempt: the mode is `enforce`, the call runs
-/// a model, streams and is safe to repeat, and no hedge of it has won before. [`Hedge::new`] checks
-/// further conditions of the pool and the request.
+/// Returns `true` if the call itself allows a second attempt: the mode is `enforce`, and the call
+/// runs a model, streams and is safe to repeat. [`Hedge::new`] checks further conditions of the
+/// pool and the request.
 fn may_be_hedged(call: &Call) -> bool {
     let facts = call.facts();
-    call.is_enforced() && call.is_inference() && facts.stream && facts.repeatable && !call.was_hedged()
+    call.is_enforced() && call.is_inference() && facts.stream && facts.repeatable
 }
 
 /// Resolves when the current attempt of the call was sent at least `after` ago. The wait for a slot

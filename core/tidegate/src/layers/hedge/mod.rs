@@ -1,8 +1,8 @@
 //! Hedging: a stream whose first token is late is sent to a second replica too.
 //!
 //! The first attempt to deliver a token provides the response. The other is dropped immediately,
-//! and counts as cancelled. Each attempt of a call is hedged once, and no attempt is hedged after a
-//! hedge has won.
+//! and counts as cancelled. Each attempt of a call is hedged once. A hedge wins only with an
+//! accepted response, which ends the attempts of the call.
 //!
 //! # Limits
 //!
