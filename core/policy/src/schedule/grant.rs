@@ -4,8 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    AwaitedFirstToken, Candidate, Failed, Limiter, Rule, Scheduler, Settled, TenantCharge, TenantId, Tracked,
-    UpstreamSlot,
+    AwaitedFirstToken, Candidate, Failed, Rule, Scheduler, Settled, TenantCharge, TenantId, UpstreamSlot,
 };
 use crate::cooldown::{Failure, Hold};
 use crate::{adaptive::Ended, budget::Charge, fairness::Tag, kv::Progress};
@@ -51,8 +50,8 @@ pub struct Grant {
 
 impl Grant {
     /// Returns `true` if the driver must report the first token of the attempt, because its limit
-    /// is adaptive, because a TTFT objective bounds waits, or because the answer is streamed by a replica of a pool and its first token
-    /// was not reported.
+    /// is adaptive, because a TTFT objective bounds waits, or because the answer is streamed by a
+    /// replica of a pool and its first token was not reported.
     pub fn is_tracked(&self) -> bool {
         let slot = &self.slot;
         let is_measured = self.first_token.is_some() || slot.tracked.is_some();
@@ -157,28 +156,10 @@ impl<W> Scheduler<W> {
     pub fn mark_unobservable(&mut self, now: Instant, grant: &mut Grant) {
         grant.first_token = None;
         self.capacity.upstream.on_first_token(now, &mut grant.slot);
-        if let Some(tracked) = grant.slot.tracked.as_ref().filter(|tracked| tracked.awaits) {
-            let output = tracked.output;
-            self.stop_observing(now, grant, output);
-        }
-    }
-
-    /// Excludes an attempt from the latency samples of the adaptive limit, and from the calls that
-    /// await their first token. The attempt keeps its slot.
-    pub fn detach(&mut self, now: Instant, grant: &mut Grant) {
-        self.stop_observing(now, grant, 0);
-    }
-
-    /// Reports to the adaptive limit that the first token of the attempt cannot be observed.
-    /// `output` is the expected output in tokens.
-    fn stop_observing(&mut self, now: Instant, grant: &mut Grant, output: u64) {
-        if grant.slot.tracked.is_some() {
+        if grant.slot.awaiting().is_some() {
             self.tick(now);
             self.stop_awaiting(grant.tenant.tenant, &grant.slot);
-            let unobservable = |limiter: &mut Limiter, tracked: &mut Tracked| {
-                limiter.on_unobservable(now, tracked, output);
-            };
-            self.capacity.report(now, &mut grant.slot, unobservable);
+            self.capacity.report(now, &mut grant.slot, |limiter, tracked| limiter.on_unobservable(now, tracked));
             self.watch_gap(now);
         }
     }

@@ -64,7 +64,7 @@ struct AdaptiveLimit {
 pub(super) struct Tracked {
     sample: Sample,
     /// The expected length of the answer in tokens.
-    pub(super) output: u64,
+    output: u64,
     /// Whether the call is counted among those that await their first token.
     pub(super) awaits: bool,
     /// See [`Limit::first_token_work_seconds`].
@@ -160,9 +160,9 @@ impl Limiter {
         self.update(|limit| limit.on_first_token(now, &mut tracked.sample));
     }
 
-    /// Reports to the adaptive limit that the first token of a call cannot be observed. `output` is
-    /// the expected length of the answer in tokens.
-    pub(super) fn on_unobservable(&mut self, now: Instant, tracked: &mut Tracked, output: u64) {
+    /// Reports to the adaptive limit that the first token of a call cannot be observed.
+    pub(super) fn on_unobservable(&mut self, now: Instant, tracked: &mut Tracked) {
+        let output = tracked.output;
         self.stop_awaiting(tracked);
         self.tell(now, tracked, CallStep::Unobservable { output });
         self.update(|limit| limit.mark_unobservable(now, &mut tracked.sample, output));

@@ -94,12 +94,6 @@ impl Permit {
         self.update_limit(Scheduler::mark_unobservable);
     }
 
-    /// Excludes the attempt from the samples of the adaptive limit. The attempt still holds its
-    /// slot.
-    pub fn detach(&mut self) {
-        self.update_limit(Scheduler::detach);
-    }
-
     /// Reports an observation of the attempt to the scheduler. Does nothing, and takes no lock, if
     /// neither an adaptive limit nor a replica of a pool uses the observation.
     fn update_limit(&mut self, observe: impl FnOnce(&mut Scheduler<Waiting>, Instant, &mut Grant)) {

@@ -51,7 +51,7 @@ fn only_streamed_readable_answers_await_a_first_token() {
     queue(&mut scheduler, now, streaming("a", now), ());
     scheduler.mark_unobservable(now, &mut sealed);
     let (_, mut untold) = scheduler.next(now).expect("nobody awaits a token");
-    scheduler.detach(now, &mut untold);
+    scheduler.mark_unobservable(now, &mut untold);
     assert_eq!(scheduler.view(now).adaptive.unwrap().limit.awaiting, 0);
     [whole, sealed, untold].into_iter().for_each(|grant| scheduler.release(now, grant));
     assert_eq!(scheduler.view(now).in_flight, 0);

@@ -36,8 +36,7 @@ async fn call(admission: Arc<Admission>, number: u64, mut rng: fastrand::Rng) {
     let Ok(Ok(mut permit)) = granted else { return };
     tokio::time::sleep(ms(rng.u64(..5))).await;
     match rng.u8(..8) {
-        0 => permit.mark_unobservable(),
-        1 => permit.detach(),
+        0..2 => permit.mark_unobservable(),
         2 => {}
         _ => permit.on_first_token(),
     }
