@@ -187,27 +187,21 @@ impl<W> Scheduler<W> {
     fn overdue(&self, now: Instant) -> Vec<(WaiterId, Reason)> {
         let until = self.capacity.upstream.cooling_until();
         let waiters = &self.queue.waiters;
-        let mut overdue: Vec<_> = waiters
-            .by_deadline
-            .iter()
-            .map_while(|&(deadline, id)| {
-                let reason = if self.draining {
-                    Reason::Draining
-                } else if deadline <= now {
-                    Reason::Deadline
-                } else if until.is_some_and(|until| until > deadline) {
-                    // The call would be refused after the cool-down anyway. Refused now, it can
-                    // still go elsewhere.
-                    self.closed_reason()
-                } else {
-                    return None;
-                };
-                Some((id, reason))
-            })
-            .collect();
-        let is_in_time = |ticket: &&Ticket| {
-            !self.draining && ticket.deadline > now && until.is_none_or(|until| until <= ticket.deadline)
+        let late_reason = |deadline: Instant| {
+            if self.draining {
+                Some(Reason::Draining)
+            } else if deadline <= now {
+                Some(Reason::Deadline)
+            } else {
+                // The call would be refused after the cool-down anyway. Refused now, it can still go
+                // elsewhere.
+                until.is_some_and(|until| until > deadline).then(|| self.closed_reason())
+            }
         };
+        let by_deadline = waiters.by_deadline.iter();
+        let mut overdue: Vec<_> =
+            by_deadline.map_while(|&(deadline, id)| Some((id, late_reason(deadline)?))).collect();
+        let is_in_time = |ticket: &&Ticket| late_reason(ticket.deadline).is_none();
         let in_time = |id| waiters.get(id).map(|waiter| &waiter.ticket).filter(is_in_time);
         let has_client_timeouts = self.client_timeouts_apply();
         if has_client_timeouts {
