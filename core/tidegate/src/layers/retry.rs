@@ -9,6 +9,8 @@
 //! and its position in the fair queue, and is queued even if the queue is full, unless the target
 //! refuses calls and has a fallback.
 
+use std::time::Duration;
+
 use http::{HeaderValue, Request};
 
 use crate::body::RequestBody;
@@ -58,8 +60,8 @@ async fn make_attempts<S: InnerService>(
     let mut attempts = 0;
     let mut charge: Option<RetryCharge> = None;
     loop {
-        let spare = if call.is_enforced() { body.try_clone() } else { None };
-        if spare.is_some() {
+        let body_copy = if call.is_enforced() { body.try_clone() } else { None };
+        if body_copy.is_some() {
             parts.extensions.insert(CanReplay);
         }
         std::future::poll_fn(|cx| inner.poll_ready(cx)).await?;
@@ -72,13 +74,13 @@ async fn make_attempts<S: InnerService>(
         }
         call.on_failed_attempt(&outcome);
         if outcome == AttemptOutcome::Cancelled(Cancellation::Preempted)
-            && let Some(again) = spare
+            && let Some(body_copy) = body_copy
         {
             // A cancelled attempt is not a failure. The call is queued again, with its age and its
             // charge.
             call.target().metrics().retried(RECLAIMED);
             drop(result);
-            body = again;
+            body = body_copy;
             continue;
         }
         if avoids_replica(&outcome) {
@@ -90,42 +92,43 @@ async fn make_attempts<S: InnerService>(
         }
         let failure = FailedAttempt::from_outcome(&outcome, hold, call.facts().repeatable, attempts, left);
         attempts = failure.attempts;
-        let Some(again) = spare else { return return_failure(&call, result, GiveUpReason::Unsafe) };
-        let next = decide(
-            &call.retry_config(),
-            failure,
-            || {
-                charge = RetryCharge::withdraw(&call);
-                charge.is_some()
-            },
-            fastrand::f64(),
-        );
-        if let NextStep::GiveUp(why) = next {
-            return return_failure(&call, result, why);
-        }
-        let sleep = match next {
-            NextStep::Backoff(sleep) | NextStep::Pause(sleep) => Some(sleep),
-            NextStep::Requeue | NextStep::GiveUp(_) => None,
+        let Some(body_copy) = body_copy else {
+            return return_failure(&call, result, GiveUpReason::Unsafe);
         };
-        if let NextStep::Pause(sleep) = next {
-            call.update_queue(|queue| queue.waited += sleep);
-        }
-        call.update_attempt(|attempt| attempt.backoff = sleep);
-        if hold == Hold::RetryOther {
-            call.target().metrics().hopped(call.placed().as_ref());
-        }
-        call.target().metrics().retried(match outcome {
-            AttemptOutcome::Cancelled(Cancellation::ReplicaDown) => REPLICA_DOWN,
-            _ if hold == Hold::RetryOther => RETRIED_ELSEWHERE,
-            _ => call.last_failure().unwrap_or("unknown"),
-        });
+        let withdraw = || {
+            charge = RetryCharge::withdraw(&call);
+            charge.is_some()
+        };
+        let sleep = match decide(&call.retry_config(), failure, withdraw, fastrand::f64()) {
+            NextStep::GiveUp(why) => return return_failure(&call, result, why),
+            NextStep::Backoff(sleep) => Some(sleep),
+            NextStep::Pause(sleep) => {
+                call.update_queue(|queue| queue.waited += sleep);
+                Some(sleep)
+            }
+            NextStep::Requeue => None,
+        };
+        record_retry(&call, &outcome, hold, sleep);
         // Releases the slot before any sleep.
         drop(result);
         if let Some(sleep) = sleep {
             tokio::time::sleep(sleep).await;
         }
-        body = again;
+        body = body_copy;
     }
+}
+
+/// Records in the current attempt and in the metrics that a retry follows, after `sleep`.
+fn record_retry(call: &Call, outcome: &AttemptOutcome, hold: Hold, sleep: Option<Duration>) {
+    call.update_attempt(|attempt| attempt.backoff = sleep);
+    if hold == Hold::RetryOther {
+        call.target().metrics().hopped(call.placed().as_ref());
+    }
+    call.target().metrics().retried(match outcome {
+        AttemptOutcome::Cancelled(Cancellation::ReplicaDown) => REPLICA_DOWN,
+        _ if hold == Hold::RetryOther => RETRIED_ELSEWHERE,
+        _ => call.last_failure().unwrap_or("unknown"),
+    });
 }
 
 /// Returns the failure of the last attempt to the caller. `why` is the reason why no retry follows.
