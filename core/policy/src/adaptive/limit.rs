@@ -60,7 +60,7 @@ pub struct LimitSettings {
 /// Each method takes the current time as `now`.
 #[derive(Debug)]
 pub struct Limit {
-    settings: LimitSettings,
+    pub(crate) settings: LimitSettings,
     slots: SlotLimit,
     /// See [`Limit::keep_free`].
     spare: usize,

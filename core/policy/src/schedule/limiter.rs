@@ -50,11 +50,6 @@ pub(super) struct Limiter {
 #[derive(Debug)]
 struct AdaptiveLimit {
     limit: Limit,
-    /// The maximum number of slots, from the settings.
-    ceiling: usize,
-    /// The latency objective: of the first token for targets, of the whole call for tools. `None`:
-    /// no objective is set.
-    objective: Option<Duration>,
     /// The last change that was added to [`Limiter::changes`], or `None` if there was none.
     last_move: Option<Decision>,
 }
@@ -101,8 +96,7 @@ impl Limiter {
         let Some(settings) = adaptive else { return Self::fixed(slots) };
         let limit = Limit::new(settings, now);
         let (slots, most_awaiting) = (limit.slots(), limit.first_token_limit());
-        let (ceiling, objective) = (settings.max, settings.objective.or(settings.latency));
-        let adaptive = Some(Box::new(AdaptiveLimit { limit, ceiling, objective, last_move: None }));
+        let adaptive = Some(Box::new(AdaptiveLimit { limit, last_move: None }));
         Self { most_awaiting, adaptive, ..Self::fixed(slots) }
     }
 
@@ -271,7 +265,7 @@ impl Limiter {
     /// Reports an event to the adaptive limit, updates the cached values, and records the change if
     /// the limit has changed. Returns `None`, without calling `event`, if the limit is fixed.
     fn update<T>(&mut self, event: impl FnOnce(&mut Limit) -> T) -> Option<T> {
-        let AdaptiveLimit { limit, last_move, .. } = self.adaptive.as_deref_mut()?;
+        let AdaptiveLimit { limit, last_move } = self.adaptive.as_deref_mut()?;
         let result = event(limit);
         self.next_wake = limit.next_wake();
         self.most_awaiting = limit.first_token_limit();
@@ -290,12 +284,14 @@ impl Limiter {
     /// Returns the state of the adaptive limit while `in_flight` slots are in use, or `None` if the
     /// limit is fixed.
     pub(super) fn view(&self, now: Instant, in_flight: usize) -> Option<AdaptiveView> {
-        let adaptive = self.adaptive.as_ref()?;
+        let AdaptiveLimit { limit, .. } = self.adaptive.as_deref()?;
         let lately = |at: Instant| now.saturating_duration_since(at) <= SATURATION_WINDOW;
+        // Of the first token for targets, and of the whole call for tools.
+        let objective = limit.settings.objective.or(limit.settings.latency);
         Some(AdaptiveView {
-            limit: LimitView { objective: adaptive.objective, ..adaptive.limit.view() },
-            ceiling: adaptive.ceiling,
-            saturated: self.shortage(in_flight).is_some() && adaptive.limit.last_breach().is_some_and(lately),
+            limit: LimitView { objective, ..limit.view() },
+            ceiling: limit.settings.max,
+            saturated: self.shortage(in_flight).is_some() && limit.last_breach().is_some_and(lately),
         })
     }
 }
