@@ -27,7 +27,6 @@ mod tests;
 mod wake_timer;
 
 pub use budget_set::BudgetSet;
-pub(crate) use cancel::CancelSignal;
 pub use driver::Admission;
 pub(crate) use driver::Entered;
 pub use permit::Permit;

@@ -42,18 +42,29 @@ impl<S: InnerService> Middleware<S> for AdmissionLayer {
         let mut inner = take_ready(inner);
         Box::pin(async move {
             // A block, because this future would otherwise keep memory for what was moved out of it.
-            let mut held = {
-                let permit = admit(&call).await?;
+            let (mut held, cancel_signal) = {
+                let mut permit = admit(&call).await?;
                 let release_guard = ReleaseGuard::new();
                 let extensions = request.extensions_mut();
                 extensions.insert(release_guard.clone());
                 if let Some(placed) = permit.placed() {
                     extensions.insert(placed.clone());
                 }
-                let can_replay = extensions.get::<CanReplay>().is_some();
-                PermitBody::new(call.clone(), permit, release_guard, can_replay)
+                let cancel_signal = if extensions.get::<CanReplay>().is_some() && call.facts().repeatable {
+                    permit.cancel_signal()
+                } else {
+                    // The attempt cannot be sent again, or it may have run and must not run twice.
+                    permit.on_response();
+                    None
+                };
+                (PermitBody::new(call.clone(), permit, release_guard), cancel_signal)
             };
-            let cancelled = held.cancelled();
+            let cancelled = async {
+                match &cancel_signal {
+                    Some(signal) => signal.cancelled().await,
+                    None => std::future::pending().await,
+                }
+            };
             let mut result = tokio::select! {
                 biased;
                 result = inner.call(request) => result,

@@ -1,8 +1,6 @@
 //! A response body that holds the permit until the response ends.
 
-use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -11,14 +9,14 @@ use http_body::{Body, Frame, SizeHint};
 use super::apply_outcome::settle;
 use super::read_ahead::readable_ahead;
 use crate::adaptive::Ended;
-use crate::admission::{CancelSignal, Permit, ReleaseGuard};
+use crate::admission::{Permit, ReleaseGuard};
 use crate::body::ResponseBody;
 use crate::call::{AttemptResult, Call, ExchangeRecord, outcome_of_error};
 use crate::clock;
 use crate::error::Error;
 use crate::kv::Progress;
 use crate::placement::Fault;
-use tidegate_policy::outcome::{AttemptOutcome, Cancellation};
+use tidegate_policy::outcome::AttemptOutcome;
 use tidegate_protocol::RateHeaders;
 use tidegate_tokens::LengthSample;
 
@@ -28,8 +26,6 @@ pub(super) struct PermitBody {
     call: Call,
     /// The permit, and the guard that delays its release. `None` once the slot was released.
     permit: Option<(Permit, ReleaseGuard)>,
-    /// The signal by which the gate cancels the attempt. `None` if the attempt cannot be cancelled.
-    cancel_signal: Option<Arc<CancelSignal>>,
     /// The inner body. `None` before the response has begun and after it has ended.
     body: Option<ResponseBody>,
     /// The record of the exchange. `None` before the response has begun, and for attempts that
@@ -50,14 +46,7 @@ pub(super) struct PermitBody {
 }
 
 impl PermitBody {
-    pub(super) fn new(call: Call, mut permit: Permit, release_guard: ReleaseGuard, can_replay: bool) -> Self {
-        let cancel_signal = if can_replay && call.facts().repeatable {
-            permit.cancel_signal()
-        } else {
-            // The attempt cannot be sent again, or it may have run and must not run twice.
-            permit.on_response();
-            None
-        };
+    pub(super) fn new(call: Call, permit: Permit, release_guard: ReleaseGuard) -> Self {
         Self {
             exchange: None,
             progress: permit.progress(),
@@ -65,7 +54,6 @@ impl PermitBody {
             awaits_token: call.facts().stream,
             call,
             permit: Some((permit, release_guard)),
-            cancel_signal,
             body: None,
             awaits_upstream: true,
             ended: None,
@@ -75,18 +63,6 @@ impl PermitBody {
     /// Returns the permit. `None` if the slot was released.
     pub(super) fn permit(&mut self) -> Option<&mut Permit> {
         self.permit.as_mut().map(|(permit, _)| permit)
-    }
-
-    /// Resolves with the cause when the gate cancels the attempt. Never resolves if the attempt
-    /// cannot be cancelled.
-    pub(super) fn cancelled(&mut self) -> impl Future<Output = Cancellation> + use<> {
-        let signal = self.cancel_signal.take();
-        async move {
-            match signal {
-                Some(signal) => signal.cancelled().await,
-                None => std::future::pending().await,
-            }
-        }
     }
 
     /// Records the result of the attempt when the response head has arrived or the attempt has
