@@ -5,8 +5,7 @@
 //! that tenant or lane needs the slot.
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -18,18 +17,15 @@ use tidegate_policy::outcome::Cancellation;
 #[derive(Debug, Default)]
 pub(crate) struct CancelSignal {
     cancelled: Notify,
-    /// `true` if the attempt was cancelled because its replica went down. `false` if it was
-    /// cancelled because the tenant or lane for which its slot is reserved needs the slot. Not
-    /// meaningful before the cancellation.
-    is_replica_down: AtomicBool,
+    /// Why the attempt was cancelled. Set before `cancelled` is notified.
+    cause: OnceLock<Cancellation>,
 }
 
 impl CancelSignal {
     /// Waits until the attempt is cancelled, and returns the cause.
     pub(crate) async fn cancelled(&self) -> Cancellation {
         self.cancelled.notified().await;
-        let is_replica_down = self.is_replica_down.load(Ordering::Acquire);
-        if is_replica_down { Cancellation::ReplicaDown } else { Cancellation::Preempted }
+        self.cause.get().copied().unwrap_or(Cancellation::Preempted)
     }
 }
 
@@ -61,9 +57,7 @@ impl CancelSignals {
         if let Some(signals) = &self.0 {
             let mut signals = signals.lock();
             let signal = signals.entry(id).or_default();
-            if cause == Cancellation::ReplicaDown {
-                signal.is_replica_down.store(true, Ordering::Release);
-            }
+            let _ = signal.cause.set(cause);
             signal.cancelled.notify_one();
         }
     }

@@ -12,22 +12,21 @@ use super::Permit;
 /// The request of each attempt has a guard in its extensions. A transport can ignore the guard if
 /// dropping its future or body ends the exchange. A transport that can only request the end takes
 /// the guard out of the extensions, and drops the guard when the exchange has ended.
+///
+/// The clones of a guard share the permit, which is `None` until the attempt has ended.
 #[derive(Clone)]
-pub struct ReleaseGuard(Arc<Slot>);
-
-/// The permit that the clones of a guard share. `None` until the attempt has ended.
-struct Slot(Mutex<Option<Permit>>);
+pub struct ReleaseGuard(Arc<Mutex<Option<Permit>>>);
 
 impl ReleaseGuard {
     /// Creates a guard without a permit. [`ReleaseGuard::keep`] stores the permit later.
     pub(crate) fn new() -> Self {
-        Self(Arc::new(Slot(Mutex::new(None))))
+        Self(Arc::new(Mutex::new(None)))
     }
 
     /// Stores the permit of an attempt that has ended. The slot is released when the last clone of
     /// the guard is dropped, which may be this one.
     pub(crate) fn keep(self, permit: Permit) {
-        *self.0.0.lock() = Some(permit);
+        *self.0.lock() = Some(permit);
     }
 }
 
