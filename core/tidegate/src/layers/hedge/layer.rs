@@ -19,7 +19,7 @@ use tidegate_policy::outcome::AttemptOutcome;
 /// Maximum time to wait for the body of a failed response: 1 s.
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum length of the body of a failed response that is kept, in bytes: 1 MiB.
-const MAX_ERROR_BODY: usize = 1 << 20;
+const MAX_KEPT_ERROR_BODY: usize = 1 << 20;
 
 /// Sends a stream to a second replica if its first token takes longer than the pool's `hedge`
 /// delay. The first attempt to deliver a token provides the response.
@@ -76,9 +76,7 @@ impl Hedge {
     }
 
     /// Waits for `first`, the first attempt. If its first token is late, also sends the copy of the
-    /// request over `inner`. Returns the result of the attempt that is accepted first. If both
-    /// fail, or if the first fails in a way that allows no retry, returns the result of the first
-    /// attempt.
+    /// request over `inner`, and returns the result of [`Pair::first_accepted`].
     async fn race<S: InnerService>(self, mut first: ResponseFuture, mut inner: S) -> AttemptResult {
         let Self { call, after, mut request } = self;
         tokio::select! {
@@ -92,62 +90,13 @@ impl Hedge {
             return first.await;
         };
         call.begin_hedge();
-        // Declared before `second`, so that the hedge is over when its records are merged.
-        let mut pair = Pair { call: &call, hedge: &hedge, is_won: false };
         request.extensions_mut().insert(hedge.clone());
         // Polled to readiness here, so that the first attempt does not wait for it.
-        let mut second = Box::pin(async move {
+        let second = Box::pin(async move {
             std::future::poll_fn(|cx| inner.poll_ready(cx)).await?;
             inner.call(request).await
         });
-        let theirs = tokio::select! {
-            biased;
-            ours = &mut first => {
-                let failure = outcome_of(&ours);
-                if !failure.is_retryable() {
-                    return ours;
-                }
-                // Releases the slot of the failed attempt, and does not delay the hedge.
-                let mut detaching = std::pin::pin!(detach_body(ours));
-                let mut detached = None;
-                let theirs = loop {
-                    tokio::select! {
-                        biased;
-                        theirs = &mut second => break theirs,
-                        ours = &mut detaching, if detached.is_none() => detached = Some(ours),
-                    }
-                };
-                let outcome = outcome_of(&theirs);
-                if !outcome.is_accepted() {
-                    pair.on_failed_hedge(&outcome);
-                    drop(theirs);
-                    drop(pair);
-                    return match detached {
-                        Some(ours) => ours,
-                        None => detaching.await,
-                    };
-                }
-                // The retry layer counts only the result that it gets.
-                call.on_failed_attempt(&failure);
-                theirs
-            }
-            theirs = &mut second => {
-                let outcome = outcome_of(&theirs);
-                if !outcome.is_accepted() {
-                    pair.on_failed_hedge(&outcome);
-                    drop(theirs);
-                    drop(pair);
-                    return first.await;
-                }
-                theirs
-            }
-        };
-        // The loser's slot is released before the winner's response is handed up.
-        drop(first);
-        pair.is_won = true;
-        drop(pair);
-        call.target().metrics().hedged(HedgeOutcome::Won);
-        theirs
+        Pair { call: &call, hedge: &hedge, is_won: false }.first_accepted(first, second).await
     }
 }
 
@@ -162,6 +111,56 @@ struct Pair<'a> {
 }
 
 impl Pair<'_> {
+    /// Waits for `first`, the call's own attempt, and `second`, the attempt of the hedge. Returns
+    /// the result of the attempt that is accepted first. If both fail, or if `first` fails in a way
+    /// that allows no retry, returns the result of `first`.
+    async fn first_accepted(mut self, mut first: ResponseFuture, mut second: ResponseFuture) -> AttemptResult {
+        // `self` is dropped after `second`, so that the hedge is over when its records are merged.
+        // The outcome of `first` if it has failed. `first` then reads the body of the failure.
+        let mut failure = None;
+        let mut detached = None;
+        let theirs = loop {
+            tokio::select! {
+                biased;
+                ours = &mut first, if detached.is_none() => {
+                    if failure.is_some() {
+                        detached = Some(ours);
+                        continue;
+                    }
+                    let outcome = outcome_of(&ours);
+                    if !outcome.is_retryable() {
+                        return ours;
+                    }
+                    failure = Some(outcome);
+                    // Releases the slot of the failed attempt, and does not delay the hedge.
+                    first = Box::pin(detach_body(ours));
+                }
+                theirs = &mut second => break theirs,
+            }
+        };
+        let outcome = outcome_of(&theirs);
+        if !outcome.is_accepted() {
+            self.on_failed_hedge(&outcome);
+            drop(theirs);
+            drop(self);
+            return match detached {
+                Some(ours) => ours,
+                None => first.await,
+            };
+        }
+        if let Some(failure) = failure {
+            // The retry layer counts only the result that it gets.
+            self.call.on_failed_attempt(&failure);
+        }
+        // The loser's slot is released before the winner's response is handed up.
+        drop(first);
+        self.is_won = true;
+        let metrics = self.call.target().metrics();
+        drop(self);
+        metrics.hedged(HedgeOutcome::Won);
+        theirs
+    }
+
     /// Counts a failed attempt of the hedge in the metrics, and makes the next attempt of the call
     /// avoid the replica of the hedge.
     fn on_failed_hedge(&self, outcome: &AttemptOutcome) {
@@ -183,11 +182,11 @@ impl Drop for Pair<'_> {
 }
 
 /// Reads the body of a failed response, which releases its slot. A body that is longer than
-/// [`MAX_ERROR_BODY`], takes longer than [`ERROR_BODY_TIMEOUT`] or breaks off is replaced by an empty
+/// [`MAX_KEPT_ERROR_BODY`], takes longer than [`ERROR_BODY_TIMEOUT`] or breaks off is replaced by an empty
 /// one. Returns an error unchanged.
 async fn detach_body(failed: AttemptResult) -> AttemptResult {
     let (parts, body) = failed?.into_parts();
-    let read = tokio::time::timeout(ERROR_BODY_TIMEOUT, Limited::new(body, MAX_ERROR_BODY).collect()).await;
+    let read = tokio::time::timeout(ERROR_BODY_TIMEOUT, Limited::new(body, MAX_KEPT_ERROR_BODY).collect()).await;
     // A longer or later body is dropped: it explains nothing.
     let text = read.ok().and_then(Result::ok).map(Collected::to_bytes).unwrap_or_default();
     let mut response = Response::from_parts(parts, ResponseBody::full(text));
