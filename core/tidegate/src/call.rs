@@ -273,7 +273,8 @@ impl Call {
     /// with the whole response.
     pub(crate) fn head_limit(&self) -> Option<Duration> {
         let own = self.target().config().first_token;
-        earlier(own.filter(|_| self.is_enforced() && self.facts().stream), self.timeouts().read)
+        let own = own.filter(|_| self.is_enforced() && self.facts().stream);
+        own.into_iter().chain(self.timeouts().read).min()
     }
 
     /// Returns how long to wait for the next sign of progress of the call: the time left until its
@@ -290,7 +291,7 @@ impl Call {
     /// in mode `enforce`, the target's `idle` limit if it is shorter. `None` if unlimited.
     pub(crate) fn idle_limit(&self) -> Option<Duration> {
         let own = self.target().config().idle;
-        earlier(own.filter(|_| self.is_enforced()), self.timeouts().read)
+        own.filter(|_| self.is_enforced()).into_iter().chain(self.timeouts().read).min()
     }
 
     /// Creates the ticket with which the next attempt is queued for a slot. Stores the expected
@@ -300,7 +301,7 @@ impl Call {
         let (identity, target) = (&self.0.identity, self.target());
         let config = target.config();
         let of_lane = config.lanes.get(identity.lane as usize).and_then(|lane| lane.wait);
-        let wait = earlier(of_lane.or(config.wait), identity.timeouts.pool);
+        let wait = of_lane.or(config.wait).into_iter().chain(identity.timeouts.pool).min();
         let demand = self.demand();
         let exact = demand.exact.then_some(demand.input);
         let forecast = target.expected().forecast(&identity.facts, &identity.tenant, exact);
@@ -374,12 +375,4 @@ impl std::fmt::Debug for Call {
 /// value, the client's `read` timeout replaces it if it is longer.
 fn longest(deadline: Duration, read: Option<Duration>) -> Duration {
     if deadline == DEFAULT_DEADLINE { deadline.max(read.unwrap_or_default()) } else { deadline }
-}
-
-/// Returns the shorter of two limits. `None` means unlimited.
-fn earlier(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.min(b)),
-        (a, b) => a.or(b),
-    }
 }
