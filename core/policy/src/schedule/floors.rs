@@ -5,7 +5,7 @@
 //! more than all slots. Therefore, after a waiting call was dispatched for any floor, the next one
 //! is not dispatched for a rounded floor, so that other calls get slots, too.
 
-use super::{TenantId, Tenants};
+use super::{GrantId, TenantId, Tenants};
 use crate::Lane;
 use tidegate_config::LaneConfig;
 
@@ -22,18 +22,16 @@ struct Floor {
     holder: Holder,
     /// The floor as a share of the current number of slots, greater than 0 and at most 1.
     share: f64,
-    /// The number of the last grant ([`GrantId`](super::GrantId)) that was dispatched for this
-    /// floor, or 0 if there was none.
-    last: u64,
+    /// The last grant that was dispatched for this floor, or `None` if there was none.
+    last: Option<GrantId>,
 }
 
 /// All floors of a scheduler, those of tenants first.
 #[derive(Debug)]
 pub(super) struct Floors {
     floors: Vec<Floor>,
-    /// The holder for whose floor the last waiting call was dispatched, or `None` if that call was
-    /// not dispatched for a floor.
-    pub(super) last: Option<Holder>,
+    /// Whether the last waiting call was dispatched for a floor.
+    pub(super) last_was_for_floor: bool,
 }
 
 /// A tenant or lane that has waiting calls and fewer slots than its floor reserves.
@@ -52,7 +50,8 @@ impl Floors {
         let tenants = tenants.iter().map(|(id, tenant)| (Holder::Tenant(id), tenant.floor));
         let lanes = Lane::ALL.into_iter().map(|lane| (Holder::Lane(lane), lanes[lane as usize].floor));
         let floors = tenants.chain(lanes).filter(|(_, share)| *share > 0.0);
-        Self { floors: floors.map(|(holder, share)| Floor { holder, share, last: 0 }).collect(), last: None }
+        let floors = floors.map(|(holder, share)| Floor { holder, share, last: None }).collect();
+        Self { floors, last_was_for_floor: false }
     }
 
     /// Returns `true` if the floors add up to `limit` slots or more.
@@ -89,12 +88,12 @@ impl Floors {
         under.into_iter().map(|(_, under)| under).collect()
     }
 
-    /// Records that the grant with this number was dispatched for the floor of `by`, or for no
-    /// floor if `by` is `None`.
-    pub(super) fn on_dispatch(&mut self, by: Option<Holder>, grant: u64) {
-        self.last = by;
+    /// Records that the grant was dispatched for the floor of `by`, or for no floor if `by` is
+    /// `None`.
+    pub(super) fn on_dispatch(&mut self, by: Option<Holder>, grant: GrantId) {
+        self.last_was_for_floor = by.is_some();
         if let Some(floor) = self.floors.iter_mut().find(|floor| Some(floor.holder) == by) {
-            floor.last = grant;
+            floor.last = Some(grant);
         }
     }
 }

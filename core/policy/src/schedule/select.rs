@@ -151,8 +151,8 @@ impl<W> Selector<'_, W> {
     /// (its floor). A floor of less than one slot is skipped if the last call was dispatched for a
     /// floor.
     fn by_floor(&mut self, available: &mut Available) -> Option<Pick> {
-        let had = self.order.floors.last.is_some();
-        let due = self.under_floor().into_iter().filter(|floor| !(floor.rounded && had));
+        let skips_rounded = self.order.floors.last_was_for_floor;
+        let due = self.under_floor().into_iter().filter(|floor| !(floor.rounded && skips_rounded));
         due.into_iter().find_map(|UnderFloor { holder, .. }| {
             let next = self.first_fit_for(holder, available)?;
             Some(Pick { next, floor: Some(holder), is_early: false })

@@ -24,11 +24,11 @@ impl<W> Scheduler<W> {
     /// Shares the limit with other processes: from now on, calls need a slot of `slots`, too, and, if the
     /// limit is adaptive, a place of `first_tokens` until their first token.
     pub fn share(&mut self, slots: Lease, first_tokens: Lease) {
-        let Self { capacity, .. } = self;
-        capacity.lease = Some(Box::new(slots));
-        if let Some(limiter) = capacity.upstream.limiter_of(None).filter(|limiter| !limiter.is_fixed()) {
+        self.capacity.lease = Some(Box::new(slots));
+        let limiter = self.capacity.upstream.limiter_of(None);
+        if let Some(limiter) = limiter.filter(|limiter| !limiter.is_fixed()) {
             limiter.share();
-            capacity.first_token_lease = Some(Box::new(first_tokens));
+            self.capacity.first_token_lease = Some(Box::new(first_tokens));
         }
         self.capacity.read_limits();
     }
