@@ -122,11 +122,11 @@ impl<W> Scheduler<W> {
         let most = charge.cost * MAX_COST_RATIO;
         self.queue.correct(charge, cost.min(most));
         let used = settled.usage.input.saturating_add(settled.usage.output);
-        let of_own = self.queue.correct_tokens(now, charge, used);
+        let replace_all_lines = self.queue.correct_tokens(now, charge, used);
         if let Some((mut budgets, charge)) = self.capacity.budgets.lock().zip(grant.charge.as_mut()) {
             budgets.settle(now, charge, &settled.usage);
         }
-        self.queue.place_some(grant.tenant.tenant, grant.tenant.lane, of_own);
+        self.queue.place_some(grant.tenant.tenant, grant.tenant.lane, replace_all_lines);
         self.watch_gap(now);
     }
 
@@ -233,7 +233,8 @@ impl<W> Scheduler<W> {
         if corrected {
             self.queue.correct(&mut grant.tenant, 0.0);
         }
-        let all = self.queue.release(now, grant.id, &grant.tenant, self.capacity.limits.slots, grant.sent);
+        let slots = self.capacity.limits.slots;
+        let replace_all_lines = self.queue.release(now, grant.id, &grant.tenant, slots, grant.sent);
         let replicas_changed = self.capacity.release(now, grant.id, &mut grant.slot);
         self.on_active(now, grant.tenant.tenant);
         if !grant.sent
@@ -244,8 +245,8 @@ impl<W> Scheduler<W> {
         if replicas_changed {
             self.reclassify(now);
         }
-        if corrected || all {
-            self.queue.place_some(grant.tenant.tenant, grant.tenant.lane, all);
+        if corrected || replace_all_lines {
+            self.queue.place_some(grant.tenant.tenant, grant.tenant.lane, replace_all_lines);
         }
         self.watch_gap(now);
     }
@@ -265,8 +266,9 @@ impl<W> Scheduler<W> {
     ) -> Box<Grant> {
         // The reservation is for a call that waits.
         let has_ready_line = !self.queue.lanes.is_empty();
-        let held = self.order.reservation.filter(|_| has_ready_line).and_then(|held| held.resources.at);
-        let reserved = held.into_iter().chain(kept).collect();
+        let reservation = self.order.reservation.filter(|_| has_ready_line);
+        let reserved = reservation.and_then(|reservation| reservation.resources.at);
+        let reserved = reserved.into_iter().chain(kept).collect();
         let upstream = &self.capacity.upstream;
         let exceeds_share =
             upstream.as_pool().is_some() && self.queue.exceeds_share(now, call.tenant, upstream.load());

@@ -44,7 +44,7 @@ pub(super) struct Queue<W> {
     backlog: usize,
     /// The maximum number of waiting calls in each lane, or `None` if the lane has no maximum of
     /// its own.
-    most: [Option<usize>; 3],
+    max_waiting: [Option<usize>; 3],
     /// How much later a call is placed among the waiting calls of its tenant and lane for each
     /// 1,000 tokens of input and expected output. Zero: short calls are not preferred.
     short_bias: Duration,
@@ -60,7 +60,7 @@ impl<W> Queue<W> {
             shares: TenantShares::new(now),
             shed_candidates: Default::default(),
             backlog: settings.backlog,
-            most: Lane::ALL.map(|lane| settings.lanes[lane as usize].queue),
+            max_waiting: Lane::ALL.map(|lane| settings.lanes[lane as usize].queue),
             short_bias: settings.short_bias,
         }
     }
@@ -252,7 +252,7 @@ impl<W> Queue<W> {
     /// must be shed first.
     pub(super) fn space(&mut self, id: TenantId, lane: Lane) -> QueueSpace {
         let Some(tenant) = self.tenants.get(id) else { return QueueSpace::Full };
-        if self.most[lane as usize].is_some_and(|most| self.load.waiting(lane) >= most) {
+        if self.max_waiting[lane as usize].is_some_and(|max| self.load.waiting(lane) >= max) {
             // Only calls of lower lanes are shed, and a lane's own bound counts none of them.
             return QueueSpace::Full;
         }
@@ -285,10 +285,8 @@ impl<W> Queue<W> {
         if !tenant.shed || line.fresh == 0 {
             return None;
         }
-        let calls = (0..line.calls.len()).rev().filter_map(|at| Some(line.calls.nth(at)?.1));
-        calls
-            .into_iter()
-            .find(|call| self.waiters.get(*call).is_some_and(|waiter| waiter.ticket.charged.is_none()))
+        let mut calls = (0..line.calls.len()).rev().filter_map(|at| Some(line.calls.nth(at)?.1));
+        calls.find(|call| self.waiters.get(*call).is_some_and(|waiter| waiter.ticket.charged.is_none()))
     }
 }
 

@@ -391,22 +391,24 @@ impl<W> Selector<'_, W> {
         // What becomes available only after the deadline of the front is not reserved.
         let ready = self.capacity.ready_at(self.now, &head.needs.need, &room).filter(|_| memory);
         let in_time = ready.is_none_or(|at| at <= call.ticket.deadline);
-        let mut held = ReservedResources::lacked_by(&head.needs.need, &room, memory);
+        let mut reserved = ReservedResources::lacked_by(&head.needs.need, &room, memory);
         if upstream.can_bypass() {
-            held = held.at(upstream.replica_to_reserve(&call));
+            reserved = reserved.at(upstream.replica_to_reserve(&call));
         }
-        (in_time && (held != ReservedResources::default() || !room.has_requests))
-            .then_some(HeadReservation { call: head.call, resources: held })
+        (in_time && (reserved != ReservedResources::default() || !room.has_requests))
+            .then_some(HeadReservation { call: head.call, resources: reserved })
     }
 
     /// Returns `available` without the resources that are reserved for the first waiting call in
     /// dispatch order.
     pub(super) fn unreserved(&self, available: Available) -> Available {
-        let Some(HeadReservation { resources: held, .. }) = &self.order.reservation else { return available };
-        let shared = held.remaining(available.shared);
+        let Some(HeadReservation { resources: reserved, .. }) = &self.order.reservation else {
+            return available;
+        };
+        let shared = reserved.remaining(available.shared);
         let Capacity { upstream, in_flight, .. } = &*self.capacity;
-        let replicas = match held.at {
-            Some(_) => upstream.replicas(Some(*in_flight), held.at),
+        let replicas = match reserved.at {
+            Some(_) => upstream.replicas(Some(*in_flight), reserved.at),
             None => available.replicas,
         };
         Available { shared, replicas, ..available }
