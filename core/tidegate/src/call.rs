@@ -129,10 +129,10 @@ impl Call {
     /// caller's deadline alone applies.
     pub(crate) fn new(mut identity: Identity, now: Instant) -> Self {
         identity.timeouts = identity.timeouts.limited();
-        let (target, own) = (&identity.target, identity.deadline);
+        let (target, own_deadline) = (&identity.target, identity.deadline);
         let configured = target.config().deadline;
         let is_inference = identity.facts.route == Route::Inference;
-        let longest = match own {
+        let longest = match own_deadline {
             // An upload may take longer than the default allows for a response.
             Some(_) if configured == DEFAULT_DEADLINE && !is_inference => duration::MAX,
             _ => longest(configured, identity.timeouts.read),
@@ -143,8 +143,8 @@ impl Call {
             id: number(),
             metrics: target.metrics().tenant(&identity.tenant),
             queued_at: now,
-            deadline: own.map_or(longest, |own| own.min(longest)),
-            has_own_deadline: own.is_some() || configured != DEFAULT_DEADLINE,
+            deadline: own_deadline.map_or(longest, |own| own.min(longest)),
+            has_own_deadline: own_deadline.is_some() || configured != DEFAULT_DEADLINE,
             refused_by: None,
             is_hedge: false,
             state: Mutex::default(),
@@ -272,9 +272,9 @@ impl Call {
     /// The target's limit applies to streams only, because the head of any other response arrives
     /// with the whole response.
     pub(crate) fn head_limit(&self) -> Option<Duration> {
-        let own = self.target().config().first_token;
-        let own = own.filter(|_| self.is_enforced() && self.facts().stream);
-        own.into_iter().chain(self.timeouts().read).min()
+        let applies = self.is_enforced() && self.facts().stream;
+        let first_token = self.target().config().first_token.filter(|_| applies);
+        first_token.into_iter().chain(self.timeouts().read).min()
     }
 
     /// Returns how long to wait for the next sign of progress of the call: the time left until its
@@ -290,8 +290,8 @@ impl Call {
     /// Returns the maximum time between two chunks of the response: the client's `read` timeout or,
     /// in mode `enforce`, the target's `idle` limit if it is shorter. `None` if unlimited.
     pub(crate) fn idle_limit(&self) -> Option<Duration> {
-        let own = self.target().config().idle;
-        own.filter(|_| self.is_enforced()).into_iter().chain(self.timeouts().read).min()
+        let idle = self.target().config().idle.filter(|_| self.is_enforced());
+        idle.into_iter().chain(self.timeouts().read).min()
     }
 
     /// Creates the ticket with which the next attempt is queued for a slot. Stores the expected

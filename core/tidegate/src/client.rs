@@ -43,11 +43,11 @@ use tidegate_protocol::url_check;
 /// The composed layers, which send one request per call of the function.
 type Stack = Arc<dyn Fn(Request<RequestBody>) -> ResponseFuture + Send + Sync>;
 
-/// Builds the stack of layers, outermost first. `transport` sends the attempts. `own` sends the
-/// requests by which the gate itself counts prompt tokens.
+/// Builds the stack of layers, outermost first. `transport` sends the attempts.
+/// `gate_transport` sends the requests by which the gate itself counts prompt tokens.
 fn compose(
     transport: OverridableTransport,
-    own: Transport,
+    gate_transport: Transport,
     routes: Arc<FallbackRoutes>,
     log: Arc<CallLog>,
     active: Arc<Active>,
@@ -65,7 +65,7 @@ fn compose(
         .layer(DeadlineLayer::default())
         // Counts the tokens of the prompt exactly, if the target is configured to. Above admission,
         // which needs the count, and above retry, because one count serves all attempts.
-        .layer(CountLayer::new(own))
+        .layer(CountLayer::new(gate_transport))
         // Makes the attempts one after the other. Above admission, because a call must not hold a
         // slot while it backs off. Each attempt queues for its own slot.
         .layer(RetryLayer)
@@ -120,9 +120,10 @@ impl Client {
         log: Arc<CallLog>,
         active: Arc<Active>,
     ) -> Self {
-        let own = transport.clone();
+        let gate_transport = transport.clone();
         let transport = OverridableTransport::new(transport);
-        Self { identify, stack: compose(transport.clone(), own, routes, log, active), transport }
+        let stack = compose(transport.clone(), gate_transport, routes, log, active);
+        Self { identify, stack, transport }
     }
 
     /// Sends a call: queues it, admits it, sends it, and retries it as configured for its target.
@@ -185,12 +186,12 @@ impl Client {
 /// a header asks for an upgrade or an unknown transfer encoding.
 fn check(request: &mut Request<RequestBody>) -> Result<(), Error> {
     // A transport in the extensions of the request sends the caller's own request by its own rules.
-    let is_own = request.extensions().get::<Foreign>().is_some();
+    let is_foreign = request.extensions().get::<Foreign>().is_some();
     let checked =
-        if is_own { url_check::check(request.uri()) } else { url_check::check_unchanged(request.uri()) };
+        if is_foreign { url_check::check(request.uri()) } else { url_check::check_unchanged(request.uri()) };
     checked.map_err(framing::url_rejection)?;
     framing::declare_length(request)?;
-    if is_own { Ok(()) } else { framing::remove_connection_headers(request.headers_mut()) }
+    if is_foreign { Ok(()) } else { framing::remove_connection_headers(request.headers_mut()) }
 }
 
 impl Service<Request<RequestBody>> for Client {
