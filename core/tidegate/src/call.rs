@@ -294,29 +294,31 @@ impl Call {
         idle.into_iter().chain(self.timeouts().read).min()
     }
 
-    /// Creates the ticket with which the next attempt is queued for a slot. Stores the expected
-    /// input and output tokens of the attempt in the call's state. A retry keeps the age of the
-    /// call and its position in the queue.
+    /// Creates the ticket with which the next attempt is queued for a slot. A retry keeps the age of
+    /// the call and its position in the queue.
     pub(crate) fn ticket(&self) -> Ticket {
         let (identity, target) = (&self.0.identity, self.target());
+        let (queue, exact_input, avoid) = {
+            let state = self.state();
+            (state.queue, state.exact_input, state.tried.clone())
+        };
         let config = target.config();
         let of_lane = config.lanes.get(identity.lane as usize).and_then(|lane| lane.wait);
         let wait = of_lane.or(config.wait).into_iter().chain(identity.timeouts.pool).min();
-        let demand = self.demand();
+        let demand = self.demand(exact_input);
         let exact = demand.exact.then_some(demand.input);
         let forecast = target.expected().forecast(&identity.facts, &identity.tenant, exact);
-        self.update_queue(|queue| queue.demand = Some(demand));
-        let queue = self.queue();
-        let wants = identity.affinity.clone().map(|affinity| {
-            Box::new(Wants { model: identity.facts.model.clone(), affinity, avoid: self.tried() })
-        });
+        let wants = identity
+            .affinity
+            .clone()
+            .map(|affinity| Box::new(Wants { model: identity.facts.model.clone(), affinity, avoid }));
         Ticket {
             tenant: identity.tenant.clone(),
             lane: identity.lane,
             queued_at: self.0.queued_at,
             deadline: self.0.deadline,
             wait: wait.map(|wait| wait.saturating_sub(queue.used_wait)),
-            client_timeout: self.left_to_wait().map(|left| duration::after(clock::now(), left)),
+            client_timeout: self.left_after(queue.waited).map(|left| duration::after(clock::now(), left)),
             has_failed: queue.has_failed,
             demand,
             forecast,
@@ -330,7 +332,12 @@ impl Call {
     /// Returns for how long the caller's client still waits for a slot: its `pool` timeout, minus
     /// the time waited so far. `None` if the client has no such timeout.
     pub(crate) fn left_to_wait(&self) -> Option<Duration> {
-        Some(self.timeouts().pool?.saturating_sub(self.queue().waited))
+        self.left_after(self.queue().waited)
+    }
+
+    /// Returns the client's `pool` timeout minus `waited`. `None` if the client has no such timeout.
+    fn left_after(&self, waited: Duration) -> Option<Duration> {
+        Some(self.timeouts().pool?.saturating_sub(waited))
     }
 
     /// Waits until the first lookup of the pool's replicas has finished, at most until the
@@ -341,11 +348,11 @@ impl Call {
         self.target().replicas_known(left).await;
     }
 
-    /// Returns the current estimate of the input and output tokens of the call. If the input tokens
-    /// were counted, the count replaces their estimate.
-    fn demand(&self) -> Demand {
+    /// Returns the current estimate of the input and output tokens of the call. `exact_input`, the
+    /// counted input tokens, replaces their estimate.
+    fn demand(&self, exact_input: Option<u64>) -> Demand {
         let demand = self.target().expected().demand(self.facts(), self.tenant());
-        match self.exact_input() {
+        match exact_input {
             Some(input) => Demand { input, exact: true, ..demand },
             None => demand,
         }

@@ -164,7 +164,7 @@ impl Call {
     /// Returns the input and output tokens that were expected for the latest attempt when it was
     /// queued. If no attempt was queued, returns the current estimate.
     pub(crate) fn expected(&self) -> Demand {
-        self.queue().demand.unwrap_or_else(|| self.demand())
+        self.queue().demand.unwrap_or_else(|| self.demand(self.exact_input()))
     }
 
     /// Sets the number of input tokens that the counting layer has counted.
@@ -199,11 +199,6 @@ impl Call {
     /// not a pool.
     pub(crate) fn placed(&self) -> Option<Placed> {
         self.state().attempts.last()?.placed.clone()
-    }
-
-    /// Returns the replicas at which attempts of the call failed.
-    pub(crate) fn tried(&self) -> Vec<ReplicaId> {
-        self.state().tried.clone()
     }
 
     /// Makes the next attempt avoid a replica, as long as other replicas have free slots. Does

@@ -41,7 +41,7 @@ pub(crate) async fn admit(call: &Call) -> Result<Permit, Error> {
 /// at a replica that it does not avoid.
 async fn acquire(call: &Call) -> Result<Permit, Error> {
     if call.is_hedge() {
-        let ticket = call.ticket();
+        let ticket = new_ticket(call);
         let permit = call.target().admission().try_acquire(&ticket)?;
         return filter_avoided(permit, &ticket).ok_or_else(|| no_free_slot(call));
     }
@@ -64,12 +64,19 @@ async fn acquire(call: &Call) -> Result<Permit, Error> {
     permit.map_err(|error| call.target().explain_rejection(error))
 }
 
+/// Creates the ticket of the next attempt, and stores the expected tokens of the attempt in the call.
+fn new_ticket(call: &Call) -> Ticket {
+    let ticket = call.ticket();
+    call.update_queue(|queue| queue.demand = Some(ticket.demand));
+    ticket
+}
+
 /// Returns the ticket of the call.
 ///
 /// # Errors
 /// `Refused` if the prompt is longer than the target permits.
 fn checked_ticket(call: &Call) -> Result<Ticket, Error> {
-    let ticket = call.ticket();
+    let ticket = new_ticket(call);
     match exceeded_max_prompt(call, &ticket) {
         Some(max_prompt) => Err(prompt_too_large(call.target().name(), ticket.demand.input, max_prompt)),
         None => Ok(ticket),
@@ -96,7 +103,7 @@ fn exceeded_max_prompt(call: &Call, ticket: &Ticket) -> Option<u64> {
 async fn acquire_observed(call: &Call) -> Permit {
     // No call waits in the queue until the pool has a replica, so it waits here.
     call.replicas_known().await;
-    let ticket = call.ticket();
+    let ticket = new_ticket(call);
     let (permit, would) = call.target().admission().force(&ticket);
     let held = call.shared().and_then(|(shared, key)| shared.explain(key, call.queued_at()));
     let would = would.or(held.map(|_| "wait"));
@@ -121,7 +128,7 @@ async fn acquire_shared(call: &Call, cooldowns: &SharedCooldowns, key: u64) -> R
     loop {
         let waited = cooldowns.wait(key, call.queued_at(), call.deadline()).await;
         waited.map_err(|rejection| admission.rejection_error(rejection))?;
-        let permit = enter(call, call.ticket())?.permit().await?;
+        let permit = enter(call, new_ticket(call))?.permit().await?;
         if cooldowns.admit(key) {
             return Ok(permit);
         }
