@@ -203,6 +203,22 @@ fn is_reason_of_one_call(code: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::adaptive::Ended;
+    use crate::placement::Fault;
+
+    #[test]
+    fn response_that_broke_off_counts_less_than_no_response() {
+        for (kind, fault) in [
+            (ErrorKind::Transport, Some(Fault::Broke)),
+            (ErrorKind::Truncated, Some(Fault::Broke)),
+            (ErrorKind::IdleTimeout, None),
+        ] {
+            let cause = FailureCause::Upstream;
+            let outcome = AttemptOutcome::Failed(ExchangeFailure { kind, cause, retry_after: None });
+            assert_eq!(Fault::from_outcome(&outcome, true), fault, "{kind:?}");
+            assert_eq!(outcome.ended(true, || false), Some(Ended::Failed), "{kind:?}");
+        }
+    }
 
     /// A rejection by another gate holds the other calls only if it concerns all of them.
     #[test]

@@ -116,20 +116,6 @@ mod tests {
     }
 
     #[test]
-    fn response_that_broke_off_counts_less_than_no_response() {
-        use FailureCause::Upstream;
-        for (kind, fault) in [
-            (ErrorKind::Transport, Some(Fault::Broke)),
-            (ErrorKind::Truncated, Some(Fault::Broke)),
-            (ErrorKind::IdleTimeout, None),
-        ] {
-            let outcome = failed(kind, Upstream);
-            assert_eq!(Fault::from_outcome(&outcome, true), fault, "{kind:?}");
-            assert_eq!(outcome.ended(true, || false), Some(Ended::Failed), "{kind:?}");
-        }
-    }
-
-    #[test]
     fn error_without_an_outcome_is_classified_by_its_kind() {
         let refused = Error::new(ErrorKind::Connect, "").with_connect_refused();
         let expected = failed(ErrorKind::Connect, FailureCause::ConnectRefused);
