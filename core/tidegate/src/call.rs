@@ -29,7 +29,7 @@ use crate::duration;
 use crate::metrics::TenantMetrics;
 use crate::placement::{Affinity, Wants};
 use crate::schedule::Ticket;
-use crate::target::{SharedCooldowns, Target};
+use crate::target::{KeyedCooldowns, Target};
 use tidegate_protocol::request::{RequestFacts, Route};
 use tidegate_tokens::Demand;
 
@@ -89,7 +89,7 @@ pub(crate) struct Identity {
     pub(crate) target: Arc<Target>,
     /// Hash of the origin, credential and model of the request. A target that several credentials
     /// and models share has a separate cool-down for each hash. `None` if the target is not shared.
-    pub(crate) shared_key: Option<u64>,
+    pub(crate) cooldown_key: Option<u64>,
     pub(crate) facts: RequestFacts,
     pub(crate) tenant: Arc<str>,
     pub(crate) lane: Lane,
@@ -172,7 +172,7 @@ impl Call {
             identity.affinity.get_or_insert_default();
         }
         // A fallback is a configured target, which is never shared.
-        identity.shared_key = None;
+        identity.cooldown_key = None;
         identity.target = target;
         Self(Arc::new(call))
     }
@@ -189,8 +189,8 @@ impl Call {
 
     /// Returns the cool-downs of a shared target, and the key of this call in them. `None` if the
     /// target is not shared.
-    pub(crate) fn shared(&self) -> Option<(&SharedCooldowns, u64)> {
-        self.target().shared().zip(self.0.identity.shared_key)
+    pub(crate) fn keyed_cooldown(&self) -> Option<(&KeyedCooldowns, u64)> {
+        self.target().shared().zip(self.0.identity.cooldown_key)
     }
 
     /// Returns what was read from the request, such as the model and whether the response streams.

@@ -60,7 +60,7 @@
 //! See `docs/design/cool-down.md`.
 
 mod accepted_slots;
-mod by_key;
+mod cooldown_table;
 mod failure_from_outcome;
 mod recovery_ramp;
 
@@ -68,7 +68,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use accepted_slots::AcceptedSlots;
-pub use by_key::KeyedCooldowns;
+pub use cooldown_table::CooldownTable;
 use recovery_ramp::{Ramp, Throughput};
 
 use crate::{labels::labelled, push_bounded};

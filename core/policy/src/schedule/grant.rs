@@ -159,7 +159,8 @@ impl<W> Scheduler<W> {
         if grant.slot.awaiting().is_some() {
             self.tick(now);
             self.stop_awaiting(grant.tenant.tenant, &grant.slot);
-            self.capacity.report(now, &mut grant.slot, |limiter, tracked| limiter.on_unobservable(now, tracked));
+            self.capacity
+                .report(now, &mut grant.slot, |limiter, tracked| limiter.on_unobservable(now, tracked));
             self.watch_gap(now);
         }
     }

@@ -379,16 +379,16 @@ impl<W> Scheduler<W> {
         self.update_held(now);
     }
 
-    /// Returns `true` if tenants share the upstream, because its limit is adaptive. See
+    /// Returns `true` if the upstream is divided among tenants, because its limit is adaptive. See
     /// [`tenant_shares`](super::tenant_shares).
-    fn is_shared(&self) -> bool {
+    fn divides_among_tenants(&self) -> bool {
         self.settings.adaptive.is_some()
     }
 
     /// Counts the tenant as active. Call this after a new call of the tenant, and after each change of
     /// the tenant's slots.
     pub(super) fn on_active(&mut self, now: Instant, tenant: TenantId) {
-        if self.is_shared() {
+        if self.divides_among_tenants() {
             let Capacity { upstream, limits, .. } = &self.capacity;
             self.queue.on_active(now, tenant, upstream.load().shared_slots(limits.slots));
         }
@@ -396,7 +396,7 @@ impl<W> Scheduler<W> {
 
     /// Updates which tenants are held because of their share of the capacity.
     fn update_held(&mut self, now: Instant) {
-        if !(self.is_shared() && self.queue.may_hold()) {
+        if !(self.divides_among_tenants() && self.queue.may_hold()) {
             return;
         }
         let Capacity { upstream, limits, in_flight, .. } = &self.capacity;

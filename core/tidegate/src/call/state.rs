@@ -109,7 +109,9 @@ impl Call {
     /// credentials share, the cool-down of its credential and model. `None` if the call does not
     /// wait.
     pub(crate) fn why(&self) -> Option<WaitExplanation> {
-        if let Some(why) = self.shared().and_then(|(shared, key)| shared.explain(key, self.queued_at())) {
+        if let Some(why) =
+            self.keyed_cooldown().and_then(|(cooldowns, key)| cooldowns.explain(key, self.queued_at()))
+        {
             return Some(why);
         }
         let waiter = self.queue().waiter?;

@@ -146,11 +146,11 @@ impl Identify {
         self.registry.named(target)
     }
 
-    /// Creates a call that starts now. `shared_key` identifies the origin, credential and model of
+    /// Creates a call that starts now. `cooldown_key` identifies the origin, credential and model of
     /// the request if it uses the shared target `others`; it is `None` for other targets.
     pub(crate) fn call(
         &self,
-        (target, shared_key): (Arc<Target>, Option<u64>),
+        (target, cooldown_key): (Arc<Target>, Option<u64>),
         facts: RequestFacts,
         context: &Context,
         timeouts: Timeouts,
@@ -159,7 +159,7 @@ impl Identify {
         let identity = Identity {
             mode: self.mode,
             target,
-            shared_key,
+            cooldown_key,
             facts,
             tenant: self.tenant(context),
             lane: context.lane,

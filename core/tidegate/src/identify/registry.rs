@@ -32,7 +32,7 @@ use tidegate_protocol::request::{RequestFacts, Route};
 ///
 /// Targets that share `others` share only capacity: slots, the limit, the queue, configured rates
 /// and the retry budget. Each credential and model has its own cool-down
-/// ([`SharedCooldowns`](crate::target::SharedCooldowns)), and rate headers are ignored, because
+/// ([`KeyedCooldowns`](crate::target::KeyedCooldowns)), and rate headers are ignored, because
 /// they describe one credential.
 const MAX_UNCONFIGURED: usize = 256;
 

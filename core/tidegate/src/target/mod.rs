@@ -1,7 +1,7 @@
 //! A target: its admission control, retry budget, cost estimates, replicas and metrics.
 
 mod call_estimates;
-mod shared_cooldowns;
+mod keyed_cooldowns;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use crate::share::Share;
 use crate::transport::Transport;
 
 pub(crate) use call_estimates::{Expected, SlotTime};
-pub(crate) use shared_cooldowns::SharedCooldowns;
+pub(crate) use keyed_cooldowns::KeyedCooldowns;
 
 /// Advice to users if a target that is not a pool has too few slots. Appended to the error messages
 /// of rejected calls for which a free slot was missing.
@@ -51,7 +51,7 @@ pub(crate) struct Target {
     metrics: TargetMetrics,
     /// The cool-downs of each credential and model. `None` if the target is not shared by several
     /// of them.
-    shared: Option<SharedCooldowns>,
+    shared: Option<KeyedCooldowns>,
 }
 
 impl Target {
@@ -73,7 +73,7 @@ impl Target {
         metrics: TargetMetrics,
         now: Instant,
     ) -> Arc<Self> {
-        let shared = Some(SharedCooldowns::new(&config));
+        let shared = Some(KeyedCooldowns::new(&config));
         Arc::new(Self { shared, ..Self::build(config, budgets, metrics, now) })
     }
 
@@ -190,19 +190,19 @@ impl Target {
 
     /// Returns the cool-downs of each credential and model. `None` if the target is not shared by
     /// several of them.
-    pub(crate) fn shared(&self) -> Option<&SharedCooldowns> {
+    pub(crate) fn shared(&self) -> Option<&KeyedCooldowns> {
         self.shared.as_ref()
     }
 
     /// Returns `true` if the target is in a cool-down or, if it is shared, any of its credentials
     /// and models is.
     pub(crate) fn is_cooling(&self) -> bool {
-        self.admission.is_cooling() || self.shared.as_ref().is_some_and(SharedCooldowns::is_cooling)
+        self.admission.is_cooling() || self.shared.as_ref().is_some_and(KeyedCooldowns::is_cooling)
     }
 
     /// Returns the number of calls that wait for a slot, or for the end of a cool-down.
     pub(crate) fn waiting(&self) -> usize {
-        self.admission.view().waiting + self.shared.as_ref().map_or(0, SharedCooldowns::held)
+        self.admission.view().waiting + self.shared.as_ref().map_or(0, KeyedCooldowns::held)
     }
 
     /// Rejects queued and new calls from now on. Calls in flight continue.

@@ -32,15 +32,15 @@ pub(crate) fn apply(call: &Call, permit: &mut Permit, outcome: &AttemptOutcome) 
     let hold = if permit.placed().is_some() {
         Fault::from_outcome(outcome, false).map(|fault| permit.on_replica_fault(fault))
     } else {
-        Failure::from_outcome(outcome, call.has_own_deadline()).map(|failure| match call.shared() {
-            Some((shared, key)) => shared.on_failure(key, call.sent_at(), outcome.retry_after()),
+        Failure::from_outcome(outcome, call.has_own_deadline()).map(|failure| match call.keyed_cooldown() {
+            Some((cooldowns, key)) => cooldowns.on_failure(key, call.sent_at(), outcome.retry_after()),
             None => permit.on_failure(call.id(), failure, outcome.retry_after(), || outcome.problem()),
         })
     };
     let Some(hold) = hold else {
         permit.on_success();
-        if let Some((shared, key)) = call.shared() {
-            shared.on_success(key, call.sent_at());
+        if let Some((cooldowns, key)) = call.keyed_cooldown() {
+            cooldowns.on_success(key, call.sent_at());
         }
         return Hold::No;
     };

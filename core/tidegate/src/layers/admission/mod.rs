@@ -118,7 +118,7 @@ fn apply_rate_headers(
     // Responses without rate headers are reported too, because each of them increases a rate that a
     // rejection has reduced. At a shared target, the headers apply to one credential only.
     if let Ok(response) = result
-        && call.shared().is_none()
+        && call.keyed_cooldown().is_none()
     {
         let headers = RateHeaders::read(response.headers(), clock::wall());
         permit.on_rate_headers(call.sent_at(), &headers, outcome.is_rate_limited());

@@ -6,7 +6,7 @@ use crate::call::Call;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Reason};
 use crate::schedule::Ticket;
-use crate::target::SharedCooldowns;
+use crate::target::KeyedCooldowns;
 
 /// Waits for a slot for the next attempt of the call, and records the attempt in the call.
 ///
@@ -50,13 +50,13 @@ async fn acquire(call: &Call) -> Result<Permit, Error> {
         return Ok(Box::pin(acquire_observed(call)).await);
     }
     let group_wait = call.begin_group_wait();
-    let permit = match call.shared() {
+    let permit = match call.keyed_cooldown() {
         None => match enter(call, checked_ticket(call)?) {
             Ok(Entered::Admitted(permit)) => Ok(permit),
             Ok(Entered::Queued(entry)) => Box::pin(entry.wait()).await,
             Err(error) => Err(error),
         },
-        Some((cooldowns, key)) => Box::pin(acquire_shared(call, cooldowns, key)).await,
+        Some((cooldowns, key)) => Box::pin(acquire_keyed(call, cooldowns, key)).await,
     };
     if let Some(group_wait) = group_wait.filter(|_| permit.is_ok()) {
         group_wait.admitted();
@@ -105,7 +105,7 @@ async fn acquire_observed(call: &Call) -> Permit {
     call.replicas_known().await;
     let ticket = new_ticket(call);
     let (permit, would) = call.target().admission().force(&ticket);
-    let held = call.shared().and_then(|(shared, key)| shared.explain(key, call.queued_at()));
+    let held = call.keyed_cooldown().and_then(|(cooldowns, key)| cooldowns.explain(key, call.queued_at()));
     let would = would.or(held.map(|_| "wait"));
     let too_large = exceeded_max_prompt(call, &ticket).map(|_| Reason::TooLarge.as_str());
     if let Some(decision) = too_large.or(would) {
@@ -122,7 +122,7 @@ async fn acquire_observed(call: &Call) -> Permit {
 ///
 /// # Cancel safety
 /// Dropping the future removes the call from the queue.
-async fn acquire_shared(call: &Call, cooldowns: &SharedCooldowns, key: u64) -> Result<Permit, Error> {
+async fn acquire_keyed(call: &Call, cooldowns: &KeyedCooldowns, key: u64) -> Result<Permit, Error> {
     let admission = call.target().admission();
     checked_ticket(call)?;
     loop {

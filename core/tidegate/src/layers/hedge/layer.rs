@@ -114,7 +114,11 @@ impl Pair<'_> {
     /// Waits for `first`, the call's own attempt, and `second`, the attempt of the hedge. Returns
     /// the result of the attempt that is accepted first. If both fail, or if `first` fails in a way
     /// that allows no retry, returns the result of `first`.
-    async fn first_accepted(mut self, mut first: ResponseFuture, mut second: ResponseFuture) -> AttemptResult {
+    async fn first_accepted(
+        mut self,
+        mut first: ResponseFuture,
+        mut second: ResponseFuture,
+    ) -> AttemptResult {
         // `self` is dropped after `second`, so that the hedge is over when its records are merged.
         // The outcome of `first` if it has failed. `first` then reads the body of the failure.
         let mut failure = None;
@@ -186,7 +190,8 @@ impl Drop for Pair<'_> {
 /// one. Returns an error unchanged.
 async fn detach_body(failed: AttemptResult) -> AttemptResult {
     let (parts, body) = failed?.into_parts();
-    let read = tokio::time::timeout(ERROR_BODY_TIMEOUT, Limited::new(body, MAX_KEPT_ERROR_BODY).collect()).await;
+    let read =
+        tokio::time::timeout(ERROR_BODY_TIMEOUT, Limited::new(body, MAX_KEPT_ERROR_BODY).collect()).await;
     // A longer or later body is dropped: it explains nothing.
     let text = read.ok().and_then(Result::ok).map(Collected::to_bytes).unwrap_or_default();
     let mut response = Response::from_parts(parts, ResponseBody::full(text));

@@ -50,13 +50,13 @@ struct Entry {
 
 /// The cool-downs of up to 16,384 keys. A key stands for a credential and a model.
 #[derive(Debug, Default)]
-pub struct KeyedCooldowns {
+pub struct CooldownTable {
     entries: HashMap<u64, Entry>,
     /// The same entries, ordered by their `until`.
     by_expiry: BTreeSet<(Instant, u64)>,
 }
 
-impl KeyedCooldowns {
+impl CooldownTable {
     /// Admits a call of the key and returns `true`. If the key cools down or its probe is in
     /// flight, does not admit the call and returns `false`.
     ///
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn delay_holds_its_key_alone() {
-        let (now, mut table) = (epoch(), KeyedCooldowns::default());
+        let (now, mut table) = (epoch(), CooldownTable::default());
         assert!(table.hold(now, now, 1, 5 * SECOND, 0.0));
         assert_eq!((table.until(now, 1), table.admit(now, 1)), (Some(now + 5 * SECOND), false));
         assert_eq!((table.until(now, 2), table.admit(now, 2)), (None, true));
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn later_delay_wins_and_early_success_does_not_end_it() {
-        let (now, mut table) = (epoch(), KeyedCooldowns::default());
+        let (now, mut table) = (epoch(), CooldownTable::default());
         table.hold(now, now, 1, 9 * SECOND, 0.0);
         table.hold(now, now, 1, 5 * SECOND, 0.0);
         assert!(!table.on_success(now, now, 1));
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn one_probe_is_admitted_until_it_succeeds() {
-        let (now, mut table) = (epoch(), KeyedCooldowns::default());
+        let (now, mut table) = (epoch(), CooldownTable::default());
         table.hold(now, now, 1, 5 * SECOND, 0.0);
         let then = now + 5 * SECOND;
         assert!(table.admit(then, 1));
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn late_delay_that_is_over_does_not_hold_its_key_again() {
-        let (sent, mut table) = (epoch(), KeyedCooldowns::default());
+        let (sent, mut table) = (epoch(), CooldownTable::default());
         let now = sent + SECOND;
         table.hold(now, sent, 1, 2 * SECOND, 0.0);
         let probe = sent + 3 * SECOND;
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn delay_of_an_attempt_sent_after_the_probe_holds_its_key_in_full() {
-        let (now, mut table) = (epoch(), KeyedCooldowns::default());
+        let (now, mut table) = (epoch(), CooldownTable::default());
         table.hold(now, now, 1, SECOND, 0.0);
         assert!(table.admit(now + SECOND, 1));
         assert!(table.on_success(now + 2 * SECOND, now + SECOND, 1));
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn rejected_probe_holds_its_key_and_a_silent_probe_opens_it() {
-        let (now, mut table) = (epoch(), KeyedCooldowns::default());
+        let (now, mut table) = (epoch(), CooldownTable::default());
         table.hold(now, now, 1, SECOND, 0.0);
         assert!(table.admit(now + SECOND, 1));
         table.hold(now + SECOND, now + SECOND, 1, SECOND / 2, 0.0);
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn full_table_evicts_the_key_that_expires_first() {
-        let (now, mut table) = (epoch(), KeyedCooldowns::default());
+        let (now, mut table) = (epoch(), CooldownTable::default());
         for key in 0..=CAPACITY as u64 {
             let seconds = if key == 4_711 { 5 } else { 7 + key as u32 % 3 };
             table.hold(now, now, key, seconds * SECOND, 0.0);

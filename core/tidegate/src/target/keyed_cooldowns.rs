@@ -13,14 +13,14 @@ use tokio::sync::Notify;
 
 use crate::clock;
 use crate::config::{OnFull, TargetConfig};
-use crate::cooldown::{Hold, KeyedCooldowns};
+use crate::cooldown::{CooldownTable, Hold};
 use crate::error::Reason;
 use crate::schedule::{Refusal, Rule, WaitExplanation};
 
 /// The cool-downs of the keys that share a target. A key identifies a credential and a model.
 #[derive(Debug)]
-pub(crate) struct SharedCooldowns {
-    cooldowns: Mutex<KeyedCooldowns>,
+pub(crate) struct KeyedCooldowns {
+    cooldowns: Mutex<CooldownTable>,
     /// Maximum number of calls that wait for a cool-down at the same time.
     backlog: usize,
     /// Whether a call waits if its key is in a cool-down, or is rejected immediately.
@@ -32,7 +32,7 @@ pub(crate) struct SharedCooldowns {
     changed: Notify,
 }
 
-impl SharedCooldowns {
+impl KeyedCooldowns {
     pub(super) fn new(config: &TargetConfig) -> Self {
         Self {
             cooldowns: Mutex::default(),
