@@ -74,7 +74,7 @@ impl Slot {
         call.attempt_sent(&exchange);
         call.target().metrics().attempted(permit.placed());
         // The holder cannot be asked to release the slot early.
-        permit.on_response();
+        permit.on_response_head();
         // The gate has no response that it could read ahead.
         let task_slot = call.task_slots().map(|(slots, task)| slots.enter(task, call.target().name(), None));
         Ok(Self(Some(AcquiredSlot { permit, exchange, is_reported: false, _task_slot: task_slot, record })))

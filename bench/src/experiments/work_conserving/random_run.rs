@@ -257,7 +257,7 @@ impl Play {
             self.scheduler.settle(now, &mut held.grant, &Settled { usage, cost });
         }
         if held.sent && self.rng.u8(..4) > 0 {
-            self.scheduler.on_answer(&mut held.grant);
+            self.scheduler.on_response_head(&mut held.grant);
             self.scheduler.on_success(now, &mut held.grant);
         }
         self.accounts.end(self.now, number, held.sent);

@@ -36,7 +36,7 @@ pub struct Grant {
     pub in_flight: usize,
     /// The part of the call's wait budget ([`Ticket::wait`](super::Ticket::wait)) that was used
     /// while the call waited for this slot.
-    pub spent: Duration,
+    pub used_wait: Duration,
     /// Whether the success or failure of the attempt was reported to the upstream.
     pub(super) is_reported: bool,
     /// Whether the attempt was sent. The driver sets it. If `true` on release, the charge to the
@@ -80,11 +80,11 @@ impl Grant {
 impl<W> Scheduler<W> {
     /// Records that the response head has arrived. From now on, the call is not returned by
     /// [`Scheduler::preempt`] or [`Scheduler::next_stranded`].
-    pub fn on_answer(&mut self, grant: &mut Grant) {
+    pub fn on_response_head(&mut self, grant: &mut Grant) {
         if let Some(borrowed) = &mut self.borrowed {
             borrowed.remove(grant.id);
         }
-        self.capacity.upstream.on_answer(grant.id);
+        self.capacity.upstream.on_response_head(grant.id);
     }
 
     /// Applies the rate headers of a response to the rate budgets. `sent_at` is when the attempt
@@ -106,7 +106,7 @@ impl<W> Scheduler<W> {
 
     /// Returns `true` if a rate budget has too little left now for another call with the same
     /// charge. Returns `false` if there are no budgets.
-    pub fn is_spent(&self, now: Instant, grant: &Grant) -> bool {
+    pub fn is_budget_exhausted(&self, now: Instant, grant: &Grant) -> bool {
         let charge = grant.charge.as_ref();
         charge.is_some_and(|charge| self.capacity.budgets.is_spent(now, &charge.need))
     }
@@ -289,7 +289,7 @@ impl<W> Scheduler<W> {
             slot,
             first_token: self.objective_wait.on_admitted(now, call.ticket),
             in_flight: self.capacity.in_flight,
-            spent: Duration::ZERO,
+            used_wait: Duration::ZERO,
             is_reported: false,
             sent: false,
             outcome: Ended::Cancelled,

@@ -140,7 +140,7 @@ impl<W> Scheduler<W> {
         let Pick { next, floor, is_early } = pick;
         let out_of_turn = debtor == Some(waiter.tenant) || floor.is_some();
         let mut grant = self.grant(now, &waiter.candidate(), next.kept, out_of_turn);
-        grant.spent = self.wait_clock(now).saturating_sub(waiter.since);
+        grant.used_wait = self.wait_clock(now).saturating_sub(waiter.since);
         self.order.floors.on_dispatch(floor, grant.id);
         let turn = Turn { lane, is_early };
         self.queue.lanes.on_dispatch(now, turn, grant.id, waiter.ticket.cost, is_last_slot);

@@ -330,7 +330,7 @@ pub(super) trait Upstream: fmt::Debug + Send {
     fn admit(&mut self, now: Instant, admitted: Admitted<'_>) -> UpstreamSlot;
 
     /// Records that the response head of an attempt has arrived.
-    fn on_answer(&mut self, _: GrantId) {}
+    fn on_response_head(&mut self, _: GrantId) {}
 
     /// Records the first token of an answer.
     fn on_first_token(&mut self, _: Instant, _: &mut UpstreamSlot) {}

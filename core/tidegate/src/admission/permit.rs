@@ -55,7 +55,7 @@ impl Permit {
     /// Returns how much of the call's wait budget (its maximum time in the queue) this wait has
     /// used. Time during a cool-down or an outage counts only if the target has a `fallback`.
     pub fn used_wait(&self) -> Duration {
-        self.grant.as_ref().map(|grant| grant.spent).unwrap_or_default()
+        self.grant.as_ref().map(|grant| grant.used_wait).unwrap_or_default()
     }
 
     /// Returns the time from when the call was made until the slot was granted.
@@ -114,7 +114,7 @@ impl Permit {
     /// call like this one.
     pub(crate) fn is_budget_exhausted(&self) -> bool {
         let Some(grant) = &self.grant else { return false };
-        self.admission.state.lock().scheduler.is_spent(now(), grant)
+        self.admission.state.lock().scheduler.is_budget_exhausted(now(), grant)
     }
 
     /// Returns the signal that cancels the attempt. `None` if the target neither sets `reclaim` nor
@@ -124,10 +124,10 @@ impl Permit {
     }
 
     /// Records that the response has begun. The attempt can no longer be cancelled.
-    pub(crate) fn on_response(&mut self) {
+    pub(crate) fn on_response_head(&mut self) {
         let Admission { state, cancel_signals, .. } = &*self.admission;
         if let Some(grant) = self.grant.as_mut().filter(|_| cancel_signals.is_enabled()) {
-            state.lock().scheduler.on_answer(grant);
+            state.lock().scheduler.on_response_head(grant);
             cancel_signals.remove(grant.id);
         }
     }

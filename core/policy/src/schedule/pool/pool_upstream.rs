@@ -272,7 +272,7 @@ impl Upstream for Pool {
         UpstreamSlot { attempt, tracked, memory: memory.map(Box::new), assignment: assignment.map(Box::new) }
     }
 
-    fn on_answer(&mut self, id: GrantId) {
+    fn on_response_head(&mut self, id: GrantId) {
         self.remove_unanswered(id);
     }
 

@@ -160,7 +160,7 @@ impl Oracle {
                 if let Some((call, grant)) = self.running.get_mut(which % running) {
                     self.preempted.remove(&call.number);
                     self.answered.insert(call.number);
-                    self.scheduler.on_answer(grant);
+                    self.scheduler.on_response_head(grant);
                 }
             }
             Event::Back { which } => {

@@ -68,7 +68,7 @@ fn closed_time_counts_for_the_wait_budget_of_calls_that_fall_back() {
         assert_eq!(new.map(|refusal| refusal.reason), has_fallback.then_some(Reason::CoolDown));
         let reopened = failed + ms(10_000);
         let (who, probe) = scheduler.next(reopened).expect("the probe");
-        assert_eq!((who, probe.spent), if has_fallback { (20, ms(10_300)) } else { (1, ms(300)) });
+        assert_eq!((who, probe.used_wait), if has_fallback { (20, ms(10_300)) } else { (1, ms(300)) });
         scheduler.release(reopened, probe);
     }
 }
@@ -276,18 +276,18 @@ fn wait_budget_used_excludes_cool_downs() {
     let now = epoch();
     let mut scheduler = Scheduler::new(&settings(1), now);
     let mut grant = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
-    assert_eq!(grant.spent, Duration::ZERO);
+    assert_eq!(grant.used_wait, Duration::ZERO);
     queue(&mut scheduler, now, ticket("a", Lane::Standard, now), ());
     let failed = now + ms(300);
     scheduler.on_failure(failed, &mut grant, 1, Failure::Other, Some(ms(1000)), 0.0);
     scheduler.release(failed, grant);
     assert!(scheduler.next(failed).is_none());
     let (_, mut probe) = scheduler.next(failed + ms(1000)).expect("the probe");
-    assert_eq!(probe.spent, ms(300));
+    assert_eq!(probe.used_wait, ms(300));
     queue(&mut scheduler, failed + ms(1000), ticket("a", Lane::Standard, now), ());
     scheduler.on_success(failed + ms(1500), &mut probe);
     scheduler.release(failed + ms(5500), probe);
     let (_, grant) = scheduler.next(failed + ms(5500)).expect("open again");
-    assert_eq!(grant.spent, ms(4000), "from when the probe was answered");
+    assert_eq!(grant.used_wait, ms(4000), "from when the probe was answered");
     scheduler.release(failed + ms(5500), grant);
 }

@@ -159,7 +159,7 @@ fn youngest_borrower_without_an_answer_is_preempted() {
     for _ in 0..3 {
         queue(&mut scheduler, now, ticket("vip", Lane::Standard, now), "vip");
     }
-    scheduler.on_answer(&mut held[3]);
+    scheduler.on_response_head(&mut held[3]);
     assert_eq!(scheduler.preempt(now), Some(held[2].id));
     assert_eq!(scheduler.preempt(now), Some(held[1].id));
     assert_eq!(scheduler.preempt(now), None, "its floor is two");
@@ -171,7 +171,7 @@ fn youngest_borrower_without_an_answer_is_preempted() {
     queue(&mut scheduler, now, again, "again");
     assert_eq!(scheduler.preempt(now), None, "one is still on its way");
     // The call was answered before it could be cancelled, so another one is preempted instead.
-    scheduler.on_answer(&mut held[1]);
+    scheduler.on_response_head(&mut held[1]);
     assert_eq!(scheduler.preempt(now), Some(held[0].id));
     drop(vip);
 }

@@ -54,7 +54,7 @@ impl<S: InnerService> Middleware<S> for AdmissionLayer {
                     permit.cancel_signal()
                 } else {
                     // The attempt cannot be sent again, or it may have run and must not run twice.
-                    permit.on_response();
+                    permit.on_response_head();
                     None
                 };
                 (PermitBody::new(call.clone(), permit, release_guard), cancel_signal)

@@ -69,7 +69,7 @@ impl PermitBody {
     /// failed. If the attempt was accepted, also reports the tokens that have already arrived.
     pub(super) fn on_result(&mut self, result: &AttemptResult, outcome: &AttemptOutcome) {
         let Some((permit, _)) = &mut self.permit else { return };
-        permit.on_response();
+        permit.on_response_head();
         self.awaits_upstream = false;
         self.exchange = result.as_ref().ok().and_then(|response| response.extensions().get().cloned());
         self.ended = outcome.ended(false, || is_by_rate(permit, result, outcome));

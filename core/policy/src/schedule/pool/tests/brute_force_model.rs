@@ -181,7 +181,7 @@ impl PoolModel {
                 let count = self.running.len().max(1);
                 if let Some(running) = self.running.get_mut(which % count) {
                     running.answered = true;
-                    self.scheduler.on_answer(&mut running.grant);
+                    self.scheduler.on_response_head(&mut running.grant);
                 }
             }
             Event::End { which, fault, again } => self.end(which, fault, again),

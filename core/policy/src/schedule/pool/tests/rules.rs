@@ -340,7 +340,7 @@ fn each_stranded_call_is_returned_once() {
     let falls = at(&held[0]);
     let answered = held.iter_mut().find(|grant| at(grant) == falls).expect("the first");
     let answered_id = answered.id;
-    scheduler.on_answer(answered);
+    scheduler.on_response_head(answered);
     let mut expected: Vec<_> = held
         .iter()
         .filter(|grant| at(grant) == falls && grant.id != answered_id)
@@ -377,7 +377,7 @@ fn wait_budgets_stop_while_a_pool_has_no_replicas() {
     assert!(scheduler.expired(now).is_empty() && scheduler.next(now).is_none());
     scheduler.set_members(now, &members(0..1));
     let (who, grant) = scheduler.next(now).expect("there is one");
-    assert_eq!((who, at(&grant), grant.spent), ("waits", 0, Duration::ZERO));
+    assert_eq!((who, at(&grant), grant.used_wait), ("waits", 0, Duration::ZERO));
     scheduler.release(now, grant);
     assert_empty(&scheduler, now);
 }
