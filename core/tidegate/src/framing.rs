@@ -1,5 +1,5 @@
-//! The framing of requests: removes the headers that concern one connection, and checks the length
-//! of the body.
+//! Prepares the headers of requests: removes those that concern one connection, and checks that
+//! `content-length` is the length of the body.
 //!
 //! The transport manages its own connections, so the headers of the client's connection are not
 //! sent (RFC 9110, section 7.6.1). If the body does not have the length of its `content-length`,

@@ -1,4 +1,4 @@
-//! The number of slots of an upstream that takes fewer calls after an outage than are configured.
+//! Estimates how many slots an upstream accepts after an outage.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,6 @@
-//! Start-time fair queueing: decides which tenant's call is dispatched next within one lane
-//! (priority class).
+//! Start and finish tags for start-time fair queueing.
+//!
+//! The tags decide which tenant's call is dispatched next within one lane (priority class).
 //!
 //! Each waiting call has a start tag `S = max(V, F)`. `F` is the finish tag of the tenant's last
 //! dispatched call, and `V` is the lane's virtual time when the tenant last began to wait. The call

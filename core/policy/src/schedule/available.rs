@@ -1,5 +1,5 @@
-//! What is available to waiting calls at one moment: the tokens left in the rate budgets, the free
-//! memory, and the replicas with a free slot.
+//! A snapshot of what is available to waiting calls at one moment: the tokens left in the rate
+//! budgets, the free memory, and the replicas with a free slot.
 //!
 //! At a pool, calls are grouped into [classes](CallClass) by the replicas that may take them. A
 //! call fits if a replica of its class has a slot and memory for it. For each class, one number

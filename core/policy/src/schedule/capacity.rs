@@ -1,6 +1,7 @@
-//! What calls compete for: the slots and the memory of the upstream, and the provider's rate
-//! budgets. Also counts the calls in flight, and records since when slots, memory or budgets have
-//! been short.
+//! Owns what calls compete for: the slots and the memory of the upstream, and the provider's rate
+//! budgets.
+//!
+//! Also counts the calls in flight, and records since when slots, memory or budgets have been short.
 //!
 //! # Invariants
 //!

@@ -6,7 +6,7 @@
 //! A call is *admissible* if all of these hold:
 //!
 //! - the upstream has a free slot and, if several processes share its limit, so does the lease of this
-//!   one (`share`);
+//!   one (`process_lease`);
 //! - fewer calls await their first token than the limit allows;
 //! - the tenant is below its own cap, has enough of its own tokens, and does not use its share of an
 //!   adaptive upstream while the rest is kept for others (`tenant_shares`);
@@ -38,7 +38,7 @@
 //!
 //! - `queue::Queue`: the waiting calls, in lines by tenant and lane, and what tenants are charged.
 //! - `capacity::Capacity`: slots, rate budgets and memory, and the number of calls that use them.
-//!   Behind it, `upstream_trait::Upstream` is a single server or a pool of replicas. The scheduler
+//!   Behind it, `upstream::Upstream` is a single server or a pool of replicas. The scheduler
 //!   does not know which.
 //! - `select::Order`: the floors (slots reserved for tenants or lanes), and the reservation for an
 //!   aged head. `select::Selector` applies the order to the queue and the capacity.
@@ -67,6 +67,7 @@ mod admission_request;
 mod admit;
 mod available;
 mod capacity;
+mod condition_span;
 mod evidence_exchange;
 mod explain;
 mod fit_set;
@@ -75,37 +76,36 @@ mod grant;
 mod lanes;
 mod lazy_order;
 mod limiter;
-mod next_admissible;
-mod objective_wait;
 mod pool;
 mod predict;
 mod preempt;
+mod process_lease;
 mod queue;
 mod requirements;
 mod rule;
 mod scheduler;
 mod select;
 mod settings;
-mod share;
 mod single_upstream;
 mod tenant_charges;
 mod tenant_shares;
 mod tenants;
 #[cfg(test)]
 mod tests;
-mod timing;
-mod upstream_trait;
+mod ttft_wait_budget;
+mod upstream;
 mod view;
 mod waiters;
+mod wake_times;
 
 pub use admission_request::{ForcedDecision, Refusal, Settled, Ticket};
 pub use capacity::Resources;
 pub use grant::{Grant, GrantId};
+pub use process_lease::LeaseKind;
 pub use rule::{Rule, WaitExplanation};
 pub use scheduler::Scheduler;
 pub use settings::SchedulerSettings;
-pub use share::LeaseKind;
-pub use upstream_trait::LimitChange;
+pub use upstream::LimitChange;
 pub use view::{LaneView, SchedulerView, TenantView};
 pub use waiters::WaiterId;
 
@@ -114,13 +114,13 @@ use crate::Reason;
 use admit::Retry;
 use available::{Available, LongestPrompt, ReplicaAvailability};
 use capacity::Capacity;
+use condition_span::{Gap, Span};
 use evidence_exchange::EvidenceExchange;
 use fit_set::{FitSet, earlier};
 use floors::{Floors, Holder, UnderFloor, floor_slots};
 use lanes::{Head, Lanes, LineKey, LinePosition, Turn};
 use lazy_order::LazyOrder;
 use limiter::{Limiter, Tracked};
-use objective_wait::{AwaitedFirstToken, ObjectiveWait};
 use pool::{Assignment, Pool};
 use predict::Paces;
 use preempt::Borrowed;
@@ -131,6 +131,6 @@ use single_upstream::SingleUpstream;
 use tenant_charges::TenantCharge;
 use tenant_shares::{TenantShares, TenantUse, UpstreamLoad};
 use tenants::{Line, Tenant, TenantId, Tenants};
-use timing::{Gap, Span};
-use upstream_trait::{Admitted, Failed, Limits, MemoryUse, Upstream, UpstreamSlot};
+use ttft_wait_budget::{AwaitedFirstToken, ObjectiveWait};
+use upstream::{Admitted, Failed, Limits, MemoryUse, Upstream, UpstreamSlot};
 use waiters::{Waiter, Waiters};

@@ -1,5 +1,5 @@
-//! What a call requires of its target and of its tenant's own tokens, and what is reserved for a
-//! call.
+//! What one call requires of its target and of its tenant's own tokens, and what is reserved for
+//! one waiting call.
 
 use super::{Available, TenantId, Ticket};
 use crate::budget::{AvailableBudget, Need};

@@ -13,7 +13,6 @@ mod costs;
 mod fairness;
 mod fit_set;
 mod limits;
-mod objective_wait;
 mod oracle;
 mod outages;
 mod predicted_waits;
@@ -22,6 +21,7 @@ mod shared_adaptive;
 mod shares;
 mod sizes;
 mod tenant_shares;
+mod ttft_wait_budget;
 mod unconfigured_tenants;
 
 /// Returns settings with `limit` slots and no other limit: no configured tenants, queues for a

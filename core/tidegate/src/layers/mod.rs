@@ -9,9 +9,9 @@ pub(crate) mod fallback;
 mod hedge;
 pub(crate) mod middleware;
 pub(crate) mod observe;
-#[cfg(feature = "pool")]
-mod pool;
 pub(crate) mod retry;
+#[cfg(feature = "pool")]
+mod route_to_replica;
 pub(crate) mod stream;
 
 use http_body::SizeHint;
@@ -19,7 +19,7 @@ use http_body::SizeHint;
 #[cfg(not(feature = "pool"))]
 pub(crate) use self::no_pool::{HedgeLayer, PoolLayer};
 #[cfg(feature = "pool")]
-pub(crate) use self::{hedge::HedgeLayer, pool::PoolLayer};
+pub(crate) use self::{hedge::HedgeLayer, route_to_replica::PoolLayer};
 
 /// Returns the size hint, in bytes, of a body that consists of `read` bytes followed by a body with
 /// the size hint `rest`.

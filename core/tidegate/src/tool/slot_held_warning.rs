@@ -1,7 +1,8 @@
-//! Detects tasks that wait for a tool while they hold a model slot.
+//! The model slots that a task holds while it waits for a tool: releases those of streaming responses
+//! if the caller allows it, and warns about the others.
 //!
-//! The model slot is idle during the wait. Two tasks that acquire the same tool and model slot in
-//! opposite orders can wait for each other forever.
+//! A slot that stays held is idle during the wait. Two tasks that acquire the same tool and model
+//! slot in opposite orders can wait for each other forever.
 
 use std::collections::{BTreeSet, HashSet};
 use std::panic::Location;

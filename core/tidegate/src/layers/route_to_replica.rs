@@ -1,4 +1,4 @@
-//! The pool layer: addresses each request to a pool to one of the pool's replicas.
+//! The pool layer: writes the address of the chosen replica into each request to a pool.
 
 use http::Request;
 

@@ -1,5 +1,5 @@
-//! The part of a scheduler's slots that this process may use, if several processes share the limit.
-//! See [`tidegate_share`].
+//! The lease of this process: the part of a scheduler's slots that it may use, if several processes
+//! share the limit. See [`tidegate_share`].
 
 use std::time::Instant;
 
