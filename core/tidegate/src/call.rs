@@ -87,8 +87,9 @@ impl Inner {
 pub(crate) struct Identity {
     pub(crate) mode: Mode,
     pub(crate) target: Arc<Target>,
-    /// Hash of the origin, credential and model of the request. A target that several credentials
-    /// and models share has a separate cool-down for each hash. `None` if the target is not shared.
+    /// Hash of the credential and model of the request. A target that several of them use has a
+    /// separate cool-down for each hash. `None` for fallbacks, for slots without a request, and for
+    /// targets of one credential and model.
     pub(crate) cooldown_key: Option<u64>,
     pub(crate) facts: RequestFacts,
     pub(crate) tenant: Arc<str>,
@@ -171,7 +172,7 @@ impl Call {
         if target.config().pool.is_some() {
             identity.affinity.get_or_insert_default();
         }
-        // A fallback is a configured target, which is never shared.
+        // The credential of the fallback is not that of the request.
         identity.cooldown_key = None;
         identity.target = target;
         Self(Arc::new(call))
@@ -187,10 +188,10 @@ impl Call {
         &self.0.identity.target
     }
 
-    /// Returns the cool-downs of a shared target, and the key of this call in them. `None` if the
-    /// target is not shared.
+    /// Returns the cool-downs of each credential and model that use the target, and the key of this
+    /// call in them. `None` if the call has no key, or if no call with another key has used the target.
     pub(crate) fn keyed_cooldown(&self) -> Option<(&KeyedCooldowns, u64)> {
-        self.target().shared().zip(self.0.identity.cooldown_key)
+        self.target().keyed_cooldowns().zip(self.0.identity.cooldown_key)
     }
 
     /// Returns what was read from the request, such as the model and whether the response streams.

@@ -130,6 +130,11 @@ impl CooldownTable {
         is_probe
     }
 
+    /// Refuses calls of the key until `until`, because they had to wait until then elsewhere.
+    pub fn resume(&mut self, key: u64, until: Instant) {
+        self.insert(key, Entry { until, state: EntryState::Held });
+    }
+
     fn insert(&mut self, key: u64, entry: Entry) {
         if let Some(former) = self.entries.insert(key, entry) {
             self.by_expiry.remove(&(former.until, key));

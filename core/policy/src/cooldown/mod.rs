@@ -551,6 +551,15 @@ impl Cooldown {
         self.cool(now, until, true);
     }
 
+    /// Ends a cool-down that a `Retry-After` began, because it concerns only some of the calls. Has no
+    /// effect on outages. Attempts in flight no longer change the state.
+    pub fn end_retry_after(&mut self, now: Instant) {
+        if !self.is_down() && self.until().is_some() {
+            self.evidence = Evidence::default();
+            self.reopen(now, Phase::Open);
+        }
+    }
+
     /// Starts a cool-down until `until`, or prolongs the current one. `is_current` is `true` if an
     /// attempt of the current epoch caused it. A prolonged cool-down starts a new epoch only in
     /// that case.

@@ -315,6 +315,15 @@ impl<W> Scheduler<W> {
         self.capacity.upstream.resume_cooldown(now, until);
     }
 
+    /// Records that calls with several credentials or models use the upstream, so that the caller keeps
+    /// a cool-down for each of them. Ends the cool-down that a `Retry-After` began, and ignores
+    /// [`Scheduler::resume_cooldown`] from now on, because each concerns only some of the calls.
+    ///
+    /// Call [`Scheduler::next`] afterwards.
+    pub fn on_several_keys(&mut self, now: Instant) {
+        self.capacity.upstream.on_several_keys(now);
+    }
+
     /// Returns until when the upstream asked callers to wait, or `None` if it did not, or if it is down.
     pub fn waits_until(&self) -> Option<Instant> {
         let upstream = &self.capacity.upstream;

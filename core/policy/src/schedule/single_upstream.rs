@@ -29,6 +29,8 @@ pub(super) struct SingleUpstream {
     /// size is configured, so that reports are ignored.
     reported_headroom: Option<f64>,
     cooldown: Cooldown,
+    /// Whether a `Retry-After` concerns only some of the calls. See [`Scheduler::on_several_keys`].
+    has_several_keys: bool,
     /// The latest span of time in which the server was closed (cooling down or being probed), as of
     /// the last event.
     closed: Span,
@@ -42,6 +44,7 @@ impl SingleUpstream {
             memory,
             reported_at: None,
             cooldown: Cooldown::default(),
+            has_several_keys: false,
             closed: Span::default(),
         }
     }
@@ -179,7 +182,15 @@ impl Upstream for SingleUpstream {
     }
 
     fn resume_cooldown(&mut self, now: Instant, until: Instant) {
-        self.cooldown.resume(now, until);
+        if !self.has_several_keys {
+            self.cooldown.resume(now, until);
+            self.note_closed(now);
+        }
+    }
+
+    fn on_several_keys(&mut self, now: Instant) {
+        self.has_several_keys = true;
+        self.cooldown.end_retry_after(now);
         self.note_closed(now);
     }
 

@@ -324,6 +324,10 @@ pub(super) trait Upstream: fmt::Debug + Send {
     /// Continues a cool-down that began at another scheduler of the same upstream, until `until`.
     fn resume_cooldown(&mut self, now: Instant, until: Instant);
 
+    /// Records that calls with several credentials or models use the upstream. See
+    /// [`Scheduler::on_several_keys`](super::Scheduler::on_several_keys).
+    fn on_several_keys(&mut self, _: Instant) {}
+
     // Events of an attempt.
 
     /// Gives a call a slot and the memory that it needs, even if too little is free.

@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::Admission;
 use crate::clock::now;
 use crate::placement::{EngineMetrics, Observation, Placed, PollRequests, ReplicaId, ReplicaView};
-use crate::schedule::{SchedulerView, WaitExplanation, WaiterId};
+use crate::schedule::{Scheduler, SchedulerView, WaitExplanation, WaiterId};
 
 impl Admission {
     /// Returns `true` if the target is in a cool-down, during which new calls have to wait.
@@ -20,6 +20,17 @@ impl Admission {
     /// target that is in a cool-down.
     pub(crate) fn resume_cooldown(&self, until: Instant) {
         self.state.lock().scheduler.resume_cooldown(now(), until);
+    }
+
+    /// Returns until when the upstream asked callers to wait. `None` if it did not, or if it is down.
+    pub(crate) fn waits_until(&self) -> Option<Instant> {
+        self.state.lock().scheduler.waits_until()
+    }
+
+    /// Ends the cool-down that a `Retry-After` began, and admits waiting calls, because calls with several
+    /// credentials or models use the target. See [`Scheduler::on_several_keys`].
+    pub(crate) fn on_several_keys(self: &Arc<Self>) {
+        self.update(Scheduler::on_several_keys);
     }
 
     /// Returns the current state of the limit, the cool-down, the lanes and the tenants, for

@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::metrics::{Metrics, TargetMetrics};
 use crate::pool::Engines;
 use crate::share::Share;
-use crate::target::Target;
+use crate::target::{Target, key_of};
 use crate::transport::Transport;
 use crate::unknown_name::unknown_name;
 use tidegate_protocol::request::{RequestFacts, Route};
@@ -168,9 +168,9 @@ impl Registry {
         self.configured.get(self.matcher.find(uri, model)?)
     }
 
-    /// Returns the target of a request, and creates it if necessary. If that is the shared target
-    /// `others`, also returns the hash of the origin, credential and model of the request;
-    /// otherwise the second value is `None`.
+    /// Returns the target of a request, and creates it if necessary. Also returns the hash of the
+    /// credential and model of the request, and at the shared target `others` of its origin. It is
+    /// `None` for unconfigured targets, which have one credential and model each.
     pub(super) fn target(
         &self,
         uri: &Uri,
@@ -178,10 +178,14 @@ impl Registry {
         facts: &RequestFacts,
     ) -> (Arc<Target>, Option<u64>) {
         let model = facts.model.as_deref();
-        if let Some(target) = self.configured(uri, model) {
-            return (target.clone(), None);
-        }
         let credential = credential(uri, headers).map(stable_part);
+        if let Some(target) = self.configured(uri, model) {
+            let key = key_of(self.hasher.hash_one(credential), self.hasher.hash_one(model));
+            if facts.route == Route::Inference {
+                target.on_key(key);
+            }
+            return (target.clone(), Some(key));
+        }
         let what = (uri.scheme_str(), uri.authority().map(|a| a.as_str()), credential, model);
         let key = self.hasher.hash_one(what);
         let now = u64::try_from(clock::now().saturating_duration_since(self.began).as_millis());
@@ -201,8 +205,8 @@ impl Registry {
             let target = self.create(name, &shared_name, &found, Target::new);
             // Its calls used the shared target until now, where some may still wait for a
             // cool-down.
-            let others = found.get(&OTHERS).and_then(|others| others.target.shared());
-            if let Some(until) = others.and_then(|shared| shared.until(key)) {
+            let others = found.get(&OTHERS).and_then(|others| others.target.keyed_cooldowns());
+            if let Some(until) = others.and_then(|cooldowns| cooldowns.until(key)) {
                 target.admission().resume_cooldown(until);
             }
             let target = found.entry(key).or_insert(UnconfiguredTarget::new(target)).touch(now);

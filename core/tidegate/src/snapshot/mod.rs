@@ -268,7 +268,7 @@ impl TargetSnapshot {
             share: view.share.as_ref().map(ShareSnapshot::from),
             in_flight: view.in_flight,
             peak_in_flight: view.peak,
-            queue_depth: view.waiting + target.shared().map_or(0, KeyedCooldowns::held),
+            queue_depth: view.waiting + target.keyed_cooldowns().map_or(0, KeyedCooldowns::held),
             state: view.state.as_str(),
             cool_for: view.cool_for.map(|left| left.as_secs_f64()),
             held_for: view.held_for.map(|held| held.as_secs_f64()),

@@ -1,10 +1,16 @@
-//! Separate cool-downs for each credential and model that share a target.
+//! Separate cool-downs for each credential and model that use a target.
 //!
-//! A key identifies a credential and a model. A call whose key is in a cool-down waits for its end
-//! before it is queued for a slot. Calls of other keys do not wait behind it, and this time does
-//! not count against the wait budget of the call. At most `backlog` calls wait here, in addition to
-//! the queued ones.
+//! A key identifies a credential and a model. While all calls of a target have the same key, the
+//! cool-down of the target itself suffices. From the first call with another key on, a
+//! `Retry-After` delays only the calls with the key that received it, because providers limit each
+//! model and each credential separately.
+//!
+//! A call whose key is in a cool-down waits for its end before it is queued for a slot. Calls of
+//! other keys do not wait behind it, and this time does not count against the wait budget of the
+//! call, unless the target has a fallback. At most `backlog` calls wait here, in addition to the
+//! queued ones.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -16,11 +22,28 @@ use crate::config::{OnFull, TargetConfig};
 use crate::cooldown::{CooldownTable, Hold};
 use crate::error::Reason;
 use crate::schedule::{Refusal, Rule, WaitExplanation};
+use tidegate_policy::outcome::AttemptOutcome;
+
+/// Returns the key of calls with the hash of their credential and that of their model.
+pub(crate) fn key_of(credential: u64, model: u64) -> u64 {
+    model << 32 | credential & u64::from(u32::MAX)
+}
+
+/// Returns `true` if two keys of [`key_of`] have different models.
+pub(super) fn is_other_model(one: u64, other: u64) -> bool {
+    one >> 32 != other >> 32
+}
 
 /// The cool-downs of the keys that share a target. A key identifies a credential and a model.
 #[derive(Debug)]
 pub(crate) struct KeyedCooldowns {
     cooldowns: Mutex<CooldownTable>,
+    /// The key of the first call.
+    first_key: OnceLock<u64>,
+    /// Whether there were calls with different keys.
+    has_several_keys: AtomicBool,
+    /// Whether the cool-down of the target itself is not used, so that outages are not detected.
+    replaces_cooldown: bool,
     /// Maximum number of calls that wait for a cool-down at the same time.
     backlog: usize,
     /// Whether a call waits if its key is in a cool-down, or is rejected immediately.
@@ -33,9 +56,13 @@ pub(crate) struct KeyedCooldowns {
 }
 
 impl KeyedCooldowns {
+    /// Creates the cool-downs of a target that is usually used with one key.
     pub(super) fn new(config: &TargetConfig) -> Self {
         Self {
             cooldowns: Mutex::default(),
+            first_key: OnceLock::new(),
+            has_several_keys: AtomicBool::new(false),
+            replaces_cooldown: false,
             backlog: config.backlog,
             on_full: config.on_full,
             held: AtomicUsize::new(0),
@@ -44,17 +71,47 @@ impl KeyedCooldowns {
         }
     }
 
+    /// Creates the cool-downs of a target that is always used with several keys. Each failure
+    /// concerns its key alone.
+    pub(super) fn replacing_cooldown(config: &TargetConfig) -> Self {
+        Self { has_several_keys: AtomicBool::new(true), replaces_cooldown: true, ..Self::new(config) }
+    }
+
+    /// Records a call with the key. Returns the key of the first call if this is the first call
+    /// with another key.
+    pub(super) fn on_call(&self, key: u64) -> Option<u64> {
+        let first = *self.first_key.get_or_init(|| key);
+        let is_another = first != key && !self.has_several_keys.load(Ordering::Acquire);
+        (is_another && !self.has_several_keys.swap(true, Ordering::AcqRel)).then_some(first)
+    }
+
+    /// Returns `true` if there were calls with different keys.
+    pub(super) fn has_several_keys(&self) -> bool {
+        self.has_several_keys.load(Ordering::Acquire)
+    }
+
+    /// Returns `true` if the failure of an attempt concerns its key, and not the whole target: a 429
+    /// with a `Retry-After`.
+    pub(crate) fn concerns_key(&self, outcome: &AttemptOutcome) -> bool {
+        self.replaces_cooldown || outcome.is_rate_limited() && outcome.retry_after().is_some()
+    }
+
+    /// Continues a cool-down of the whole target, until `until`, as that of the key.
+    pub(super) fn resume(&self, key: u64, until: Instant) {
+        self.cooldowns.lock().resume(key, until);
+    }
+
     /// Waits until the cool-down of the key ends. Returns immediately if the key is not in a
     /// cool-down, or if the target drains, because the queue then rejects the call. The call was
-    /// made at `queued_at` and must end by `deadline`.
+    /// made at `queued_at` and may wait until `latest`.
     ///
     /// # Errors
-    /// Rejects the call if the cool-down ends after `deadline`, if the target does not queue calls
+    /// Rejects the call if the cool-down ends after `latest`, if the target does not queue calls
     /// (`on_full`), or if too many calls wait already.
     ///
     /// # Cancel safety
     /// Dropping the future has no effect on other calls.
-    pub(crate) async fn wait(&self, key: u64, queued_at: Instant, deadline: Instant) -> Result<(), Refusal> {
+    pub(crate) async fn wait(&self, key: u64, queued_at: Instant, latest: Instant) -> Result<(), Refusal> {
         let mut held_call = None;
         loop {
             // Created before the state is read, because a change between the two would be missed.
@@ -71,7 +128,7 @@ impl KeyedCooldowns {
                 why: Some(held_since(now, queued_at, until)),
                 max_tokens: None,
             };
-            if until > deadline || self.on_full == OnFull::Refuse {
+            if until > latest || self.on_full == OnFull::Refuse {
                 return Err(rejection(Reason::CoolDown));
             }
             if held_call.is_none() {

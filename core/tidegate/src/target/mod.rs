@@ -20,7 +20,8 @@ use crate::share::Share;
 use crate::transport::Transport;
 
 pub(crate) use call_estimates::{Expected, SlotTime};
-pub(crate) use keyed_cooldowns::KeyedCooldowns;
+use keyed_cooldowns::is_other_model;
+pub(crate) use keyed_cooldowns::{KeyedCooldowns, key_of};
 
 /// Advice to users if a target that is not a pool has too few slots. Appended to the error messages
 /// of rejected calls for which a free slot was missing.
@@ -49,9 +50,8 @@ pub(crate) struct Target {
     /// Reads the metrics of the engine. `None` if the target is a pool, or if they are not read.
     engine: Option<EngineMonitor>,
     metrics: TargetMetrics,
-    /// The cool-downs of each credential and model. `None` if the target is not shared by several
-    /// of them.
-    shared: Option<KeyedCooldowns>,
+    /// The cool-downs of each credential and model. `None` if the target is a pool.
+    keyed_cooldowns: Option<KeyedCooldowns>,
 }
 
 impl Target {
@@ -73,11 +73,10 @@ impl Target {
         metrics: TargetMetrics,
         now: Instant,
     ) -> Arc<Self> {
-        let shared = Some(KeyedCooldowns::new(&config));
-        Arc::new(Self { shared, ..Self::build(config, budgets, metrics, now) })
+        let keyed_cooldowns = Some(KeyedCooldowns::replacing_cooldown(&config));
+        Arc::new(Self { keyed_cooldowns, ..Self::build(config, budgets, metrics, now) })
     }
 
-    /// Creates a target with one cool-down for all of its calls.
     fn build(config: TargetConfig, budgets: Arc<BudgetSet>, metrics: TargetMetrics, now: Instant) -> Self {
         let settings = SchedulerSettings::from(&config);
         let has_wait_objective = settings.wait_objectives.iter().any(Option::is_some);
@@ -93,7 +92,8 @@ impl Target {
         let expected = Arc::new(Expected::new(&config));
         let pool = TargetPool::new(&config, &admission);
         let engine = EngineMonitor::new(&config, &admission, expected.tracks_memory());
-        Self { config, admission, retries, expected, pool, engine, metrics, shared: None }
+        let keyed_cooldowns = pool.is_none().then(|| KeyedCooldowns::new(&config));
+        Self { config, admission, retries, expected, pool, engine, metrics, keyed_cooldowns }
     }
 
     /// Returns the pool of the target, with its replicas. `None` if the target is not a pool.
@@ -188,28 +188,44 @@ impl Target {
         &self.admission
     }
 
-    /// Returns the cool-downs of each credential and model. `None` if the target is not shared by
-    /// several of them.
-    pub(crate) fn shared(&self) -> Option<&KeyedCooldowns> {
-        self.shared.as_ref()
+    /// Returns the cool-downs of each credential and model. `None` if only one of them has used the
+    /// target, or if the target is a pool.
+    pub(crate) fn keyed_cooldowns(&self) -> Option<&KeyedCooldowns> {
+        self.keyed_cooldowns.as_ref().filter(|cooldowns| cooldowns.has_several_keys())
     }
 
-    /// Returns `true` if the target is in a cool-down or, if it is shared, any of its credentials
-    /// and models is.
+    /// Records a call with the key, which identifies its credential and model. When the first call
+    /// with another key comes, a `Retry-After` that is in force is limited to the first key.
+    pub(crate) fn on_key(&self, key: u64) {
+        let Some(cooldowns) = &self.keyed_cooldowns else { return };
+        let Some(first) = cooldowns.on_call(key) else { return };
+        if let Some(until) = self.admission.waits_until() {
+            cooldowns.resume(first, until);
+        }
+        self.admission.on_several_keys();
+        if is_other_model(first, key) && self.admission.view().adaptive.is_some() {
+            tracing::warn!(
+                target = %self.name(),
+                "calls of several models use this target, and its adaptive limit compares their latencies with each other; give each model a target of its own (`models`), unless all run on the same engine"
+            );
+        }
+    }
+
+    /// Returns `true` if the target, or any of its credentials and models, is in a cool-down.
     pub(crate) fn is_cooling(&self) -> bool {
-        self.admission.is_cooling() || self.shared.as_ref().is_some_and(KeyedCooldowns::is_cooling)
+        self.admission.is_cooling() || self.keyed_cooldowns().is_some_and(KeyedCooldowns::is_cooling)
     }
 
     /// Returns the number of calls that wait for a slot, or for the end of a cool-down.
     pub(crate) fn waiting(&self) -> usize {
-        self.admission.view().waiting + self.shared.as_ref().map_or(0, KeyedCooldowns::held)
+        self.admission.view().waiting + self.keyed_cooldowns().map_or(0, KeyedCooldowns::held)
     }
 
     /// Rejects queued and new calls from now on. Calls in flight continue.
     pub(crate) fn drain(&self) {
         self.admission.drain();
-        if let Some(shared) = &self.shared {
-            shared.drain();
+        if let Some(cooldowns) = &self.keyed_cooldowns {
+            cooldowns.drain();
         }
     }
 

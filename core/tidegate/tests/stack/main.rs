@@ -22,6 +22,7 @@ mod proxies;
 mod records_and_metrics;
 mod replicas;
 mod retries;
+mod several_models;
 mod shared_target;
 mod sockets;
 mod streams;

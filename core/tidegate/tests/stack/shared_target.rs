@@ -102,13 +102,6 @@ fn start(
     })
 }
 
-/// Runs all tasks until each of them waits for a timer or another event.
-async fn settle() {
-    for _ in 0..20 {
-        tokio::task::yield_now().await;
-    }
-}
-
 fn is_about_30_s(time: Duration) -> bool {
     // The jitter adds a tenth of `Retry-After`, at most 1 s.
     (30 * SECOND..Duration::from_millis(31_100)).contains(&time)

@@ -212,3 +212,10 @@ impl Visit for Line {
         }
     }
 }
+
+/// Runs all tasks until each of them waits for a timer or another event.
+pub async fn settle() {
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+}

@@ -17,6 +17,9 @@ use tidegate_tokens::LengthSample;
 /// if the outcome shows nothing about the upstream. Marks the charges of an attempt that the
 /// upstream did not execute to be refunded.
 ///
+/// If several credentials or models use the target, a `Retry-After` concerns those of the call alone:
+/// see [`KeyedCooldowns`](crate::target::KeyedCooldowns). The server itself is up.
+///
 /// An error that a retry would not change, such as 400, shows that a single server is up, so it
 /// counts as accepted. A replica may itself be the cause: see [`Fault::Rejected`].
 pub(crate) fn apply(call: &Call, permit: &mut Permit, outcome: &AttemptOutcome) -> Hold {
@@ -29,17 +32,22 @@ pub(crate) fn apply(call: &Call, permit: &mut Permit, outcome: &AttemptOutcome) 
     if outcome.may_be_fault_of_call() {
         call.update_queue(|queue| queue.has_failed = true);
     }
+    let keyed = call.keyed_cooldown();
+    let failure = Failure::from_outcome(outcome, call.has_own_deadline());
     let hold = if permit.placed().is_some() {
         Fault::from_outcome(outcome, false).map(|fault| permit.on_replica_fault(fault))
-    } else {
-        Failure::from_outcome(outcome, call.has_own_deadline()).map(|failure| match call.keyed_cooldown() {
-            Some((cooldowns, key)) => cooldowns.on_failure(key, call.sent_at(), outcome.retry_after()),
-            None => permit.on_failure(call.id(), failure, outcome.retry_after(), || outcome.problem()),
+    } else if let Some((cooldowns, key)) = keyed.filter(|(cooldowns, _)| cooldowns.concerns_key(outcome)) {
+        failure.map(|_| {
+            permit.on_success();
+            cooldowns.on_failure(key, call.sent_at(), outcome.retry_after())
         })
+    } else {
+        let delay = outcome.retry_after();
+        failure.map(|failure| permit.on_failure(call.id(), failure, delay, || outcome.problem()))
     };
     let Some(hold) = hold else {
         permit.on_success();
-        if let Some((cooldowns, key)) = call.keyed_cooldown() {
+        if let Some((cooldowns, key)) = keyed {
             cooldowns.on_success(key, call.sent_at());
         }
         return Hold::No;

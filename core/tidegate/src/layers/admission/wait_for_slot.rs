@@ -1,9 +1,10 @@
 //! Waits for the slot of an attempt. Used by the admission layer, and by
 //! [`Slot`](crate::slot::Slot) for calls that the gate does not send.
 
-use crate::admission::{Entered, Permit, prompt_too_large};
+use crate::admission::{Entered, Permit, QueueEntry, prompt_too_large};
 use crate::call::Call;
 use crate::clock;
+use crate::duration;
 use crate::error::{Error, ErrorKind, Reason};
 use crate::schedule::Ticket;
 use crate::target::KeyedCooldowns;
@@ -53,7 +54,7 @@ async fn acquire(call: &Call) -> Result<Permit, Error> {
     let permit = match call.keyed_cooldown() {
         None => match enter(call, checked_ticket(call)?) {
             Ok(Entered::Admitted(permit)) => Ok(permit),
-            Ok(Entered::Queued(entry)) => Box::pin(entry.wait()).await,
+            Ok(Entered::Queued(entry)) => Box::pin(wait_in_queue(call, entry)).await,
             Err(error) => Err(error),
         },
         Some((cooldowns, key)) => Box::pin(acquire_keyed(call, cooldowns, key)).await,
@@ -114,8 +115,28 @@ async fn acquire_observed(call: &Call) -> Permit {
     permit
 }
 
-/// Waits for a slot of a shared target. The call is queued only while its `key` (a credential and a
-/// model) does not cool down.
+/// Waits for a slot in the queue. If calls with other keys come meanwhile, and the key of this call
+/// cools down, continues with [`acquire_keyed`].
+///
+/// # Errors
+/// `Refused` if the queue or the cool-down rejects the call.
+///
+/// # Cancel safety
+/// Dropping the future removes the call from the queue.
+async fn wait_in_queue(call: &Call, entry: QueueEntry<'_>) -> Result<Permit, Error> {
+    let permit = entry.wait().await?;
+    match call.keyed_cooldown() {
+        Some((cooldowns, key)) if !cooldowns.admit(key) => {
+            call.update_queue(|queue| queue.used_wait += permit.used_wait());
+            drop(permit);
+            acquire_keyed(call, cooldowns, key).await
+        }
+        _ => Ok(permit),
+    }
+}
+
+/// Waits for a slot of a target that several credentials and models use. The call is queued only
+/// while its `key` (a credential and a model) does not cool down.
 ///
 /// # Errors
 /// `Refused` if the cool-down or the queue rejects the call.
@@ -124,9 +145,14 @@ async fn acquire_observed(call: &Call) -> Permit {
 /// Dropping the future removes the call from the queue.
 async fn acquire_keyed(call: &Call, cooldowns: &KeyedCooldowns, key: u64) -> Result<Permit, Error> {
     let admission = call.target().admission();
-    checked_ticket(call)?;
+    let ticket = checked_ticket(call)?;
+    let has_fallback = call.target().config().fallback.is_some();
+    let waits_until =
+        ticket.wait.filter(|_| has_fallback).map(|wait| duration::after(call.queued_at(), wait));
+    let bounds = [Some(call.deadline()), ticket.client_timeout, waits_until];
+    let latest = bounds.into_iter().flatten().min().unwrap_or(call.deadline());
     loop {
-        let waited = cooldowns.wait(key, call.queued_at(), call.deadline()).await;
+        let waited = cooldowns.wait(key, call.queued_at(), latest).await;
         waited.map_err(|rejection| admission.rejection_error(rejection))?;
         let permit = enter(call, new_ticket(call))?.permit().await?;
         if cooldowns.admit(key) {
