@@ -1,7 +1,8 @@
 //! Cool-down of a target: decides when attempts are admitted again after a failure.
 //!
 //! A cool-down applies to the whole target, not to one call, because a provider's `Retry-After`
-//! applies to every call with the same credential. If only the rejected call waited, as in most
+//! applies to every call with the same credential and model. Targets that several of these use have
+//! a [`CooldownTable`] in addition. If only the rejected call waited, as in most
 //! clients, all other calls would be sent and rejected meanwhile.
 //!
 //! # Algorithm
