@@ -259,7 +259,7 @@ impl<'a> Run<'a> {
                 }
             }
             Timer::GivesUp { call } => match self.flying[call] {
-                Some(id) => self.give_up(id, Ended::TimedOut, CallOutcome::TimedOut),
+                Some(id) => self.give_up(id, Ended::DeadlinePassed, CallOutcome::TimedOut),
                 None if self.played.results[call].how == CallOutcome::Open => {
                     self.again.remove(&call);
                     self.end(call, CallOutcome::TurnedAway);

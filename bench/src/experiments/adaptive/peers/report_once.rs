@@ -28,7 +28,9 @@ impl ReportedOutcome {
     pub(super) fn of(how: Ended) -> Self {
         match how {
             Ended::Completed { .. } => Self::Answered,
-            Ended::Limited { .. } | Ended::Overloaded | Ended::TimedOut => Self::Overloaded,
+            Ended::Limited { .. } | Ended::Overloaded | Ended::TimedOut | Ended::DeadlinePassed => {
+                Self::Overloaded
+            }
             Ended::Failed => Self::Failed,
             Ended::Cancelled => Self::Cancelled,
         }
