@@ -460,7 +460,8 @@ fn inherent_variance_of_calls_without_streams_is_not_congestion() {
         ("a sixth is slow", |rng| if rng.f64() < 0.16 { 3.0 } else { 0.2 }),
     ];
     for (name, takes) in upstreams {
-        let rates = [1, 2, 3, 4, 5, 6].map(|seed| UncongestedUpstream::new(None, seed, 0.0, takes).rate(40.0));
+        let rates =
+            [1, 2, 3, 4, 5, 6].map(|seed| UncongestedUpstream::new(None, seed, 0.0, takes).rate(40.0));
         assert!(rates.iter().all(|rate| *rate >= 36.0), "{name}: {rates:?}");
     }
 }
@@ -516,6 +517,39 @@ fn congestion_of_several_queues_is_noticed() {
         }
         assert!(late < of / 20, "seed {seed}: {late} of {of} are late");
         assert!(of > 3_000, "seed {seed}: {of} of 4,800 are served");
+    }
+}
+
+/// Calls that do not stream, with work that varies, at a server that runs ten at full speed. More of
+/// them wait, or slow each other down.
+#[test]
+fn congestion_of_calls_without_streams_is_noticed() {
+    for (slows_down, sigma, seed) in [(true, 0.5, 1), (true, 1.0, 2), (false, 0.5, 3), (false, 1.0, 4)] {
+        let mut run = Run::new(&LimitSettings { max: 256, ..settings(None) });
+        let mut rng = fastrand::Rng::with_seed(seed);
+        // The seconds of work that each call has left, in the order in which they were sent.
+        let mut flying: Vec<(f64, Sample)> = Vec::new();
+        let (mut in_flight, mut work) = (0, 0.0);
+        for step in 0..30_000 {
+            run.pass(10);
+            let running = if slows_down { flying.len() } else { flying.len().min(10) };
+            let speed = (10.0 / running.max(1) as f64).min(1.0);
+            for (left, _) in flying.iter_mut().take(running) {
+                *left -= 0.01 * speed;
+            }
+            for (_, sample) in flying.extract_if(.., |(left, _)| *left <= 0.0) {
+                run.limit.on_ended(run.now, sample, Ended::Completed { output: 100 });
+            }
+            for sample in run.fill(WHOLE, 256) {
+                flying.push((0.2 + spread(&mut rng, 0.4, sigma), sample));
+            }
+            if step >= 15_000 {
+                in_flight += flying.len();
+                work += 0.01 * speed * running as f64;
+            }
+        }
+        let (in_flight, used) = (in_flight as f64 / 15_000.0, work / 1_500.0);
+        assert!(in_flight < 50.0 && used > 0.9, "{slows_down}, {sigma}: {in_flight}, {used}");
     }
 }
 
