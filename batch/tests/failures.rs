@@ -56,6 +56,68 @@ fn line_is_sent_again_after_an_error_with_status_200_that_may_pass() {
     }
 }
 
+/// Returns a line for an endpoint in whose responses the gate finds no ends.
+fn embeddings_line() -> &'static str {
+    "{\"url\":\"/v1/embeddings\",\"body\":{\"model\":\"m\",\"input\":\"x\"}}\n"
+}
+
+#[test]
+fn response_that_is_not_a_json_object_is_requested_again_and_is_a_failure() {
+    for body in ["<html>log in</html>", "", "{\"object\":\"list\",\"data\":[{", "null", "[{}]"] {
+        for (bad, expected) in [(u32::MAX, (0, 1, 3)), (2, (1, 0, 3))] {
+            paused(async {
+                let (transport, requests) = numbered(move |number| {
+                    let mut response = answer_with(200, if number < bad { body } else { "{}" });
+                    response.headers_mut().remove(http::header::CONTENT_TYPE);
+                    Ok(response)
+                });
+                let batch = Batch::over(config(|target| target), transport).unwrap();
+                let text = embeddings_line();
+                let result = play(&batch, options(), text, AnsweredLines::default(), never()).await;
+                let progress = result.progress();
+                let requests = requests.load(Ordering::Relaxed);
+                assert_eq!((progress.good, progress.failed, requests), expected, "{body}");
+                if let LineOutcome::Failed(error) = &result.records[0].outcome {
+                    assert_eq!(error.code, "invalid_response");
+                    assert!(error.message.contains("status 200"), "{}", error.message);
+                }
+            });
+        }
+    }
+    // The server and not the lines causes such failures, so they stop the run.
+    paused(async {
+        let (transport, _) = numbered(|_| Ok(answer_with(200, "<html>")));
+        let batch = Batch::over(config(|target| target), transport).unwrap();
+        let text = embeddings_line().repeat(30);
+        let result = play(&batch, options(), text, AnsweredLines::default(), never()).await;
+        assert!(matches!(result.ran, Err(RunError::TooManyFailures { count: 20, .. })));
+    });
+}
+
+#[test]
+fn error_with_status_200_is_found_in_all_its_forms() {
+    const OLD_VLLM: &str = r#"{"object":"error","message":"too long","code":400}"#;
+    const ERROR: &str = r#"{"error":{"message":"too long","code":400}}"#;
+    for (content_type, body) in
+        [("application/json", OLD_VLLM), ("text/plain", OLD_VLLM), ("text/plain", ERROR)]
+    {
+        paused(async {
+            let (transport, requests) = numbered(move |_| {
+                let mut response = answer_with(200, body);
+                let content_type = http::HeaderValue::from_static(content_type);
+                response.headers_mut().insert(http::header::CONTENT_TYPE, content_type);
+                Ok(response)
+            });
+            let batch = Batch::over(config(|target| target), transport).unwrap();
+            let result = play(&batch, options(), lines(0..1), AnsweredLines::default(), never()).await;
+            let record = &result.records[0];
+            let LineOutcome::Answered(response) = &record.outcome else { panic!("{record:?}") };
+            assert_eq!((response.status, response.body.get()), (400, body), "{content_type}");
+            assert_eq!((result.progress().failed, requests.load(Ordering::Relaxed)), (1, 1));
+        });
+    }
+}
+
 #[test]
 fn streams_that_begin_with_an_overload_do_not_count_towards_the_ceilings() {
     const OVERLOADED: &str = "data: {\"error\":{\"code\":503,\"message\":\"overloaded\"}}\n\n";

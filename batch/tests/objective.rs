@@ -13,7 +13,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request};
 use http_body_util::BodyExt;
 use serde_json::Value;
-use support::{BASE, config, never, options, paused, play, simulator, sleep, transport};
+use support::{BASE, answer_with, config, never, options, paused, play, simulator, sleep, transport};
 use tidegate::config::{Config, LaneSettings, LimitSettings, Target};
 use tidegate::protocol::{Dialect, Observer, Signal};
 use tidegate::{Client, Gate, Lane, RequestBody, Transport};
@@ -242,4 +242,49 @@ fn provider_that_rejects_streams_still_answers_every_line() {
         let streamed = streamed.load(Ordering::Relaxed);
         assert!((1..100).contains(&streamed), "{streamed} calls were streamed");
     });
+}
+
+/// Runs 1,000 lines over a server whose first `failing` streams end without a finish reason. Returns the
+/// number of streams that were requested.
+fn streams_of_a_run(failing: u32) -> u32 {
+    const STREAM: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"ok\"}}]}\n\n";
+    const FINISHED: &str =
+        "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"ok\"},\"finish_reason\":\"stop\"}]}\n\n";
+    paused(async {
+        let streams = Arc::new(AtomicU32::new(0));
+        let count = streams.clone();
+        let server = tower::service_fn(move |request: Request<RequestBody>| {
+            let text = request.body().bytes().cloned().unwrap_or_default();
+            let is_stream = String::from_utf8_lossy(&text).contains("\"stream\":true");
+            let is_failing = is_stream && count.fetch_add(1, Ordering::Relaxed) < failing;
+            async move {
+                sleep(0.1).await;
+                if !is_stream {
+                    return Ok(answer_with(200, "{}"));
+                }
+                let event = if is_failing { STREAM } else { FINISHED };
+                let body = tidegate::ResponseBody::full(format!("{event}data: [DONE]\n\n"));
+                let response = http::Response::builder().header(CONTENT_TYPE, "text/event-stream");
+                Ok::<_, tidegate::Error>(response.body(body).unwrap())
+            }
+        });
+        let objective =
+            |target: Target| target.ttft(Duration::from_secs(2)).limit(LimitSettings::new().start(2));
+        let batch = Batch::over(config(objective), Transport::new(server)).unwrap();
+        let result = play(&batch, options(), lines(1_000, |_| 8), AnsweredLines::default(), never()).await;
+        assert_eq!((result.progress().good, result.progress().failed), (1_000, 0));
+        streams.load(Ordering::Relaxed)
+    })
+}
+
+#[test]
+fn server_whose_streams_cannot_be_joined_gets_few_streams() {
+    let streams = streams_of_a_run(u32::MAX);
+    // Streams that wait in the queue of the gate are still sent.
+    assert!((3..300).contains(&streams), "{streams} calls were streamed");
+}
+
+#[test]
+fn streams_that_fail_at_once_do_not_end_streaming() {
+    assert_eq!(streams_of_a_run(6), 1_000);
 }

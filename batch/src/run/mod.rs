@@ -13,7 +13,6 @@ use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use http::{HeaderMap, Uri};
@@ -28,7 +27,7 @@ use self::failure_streak::{FailureSource, FailureStreak, StreakDecision};
 use self::outage::{MAX_OUTAGE, has_no_replica};
 pub use self::progress::{BatchEnd, BatchProgress, Stop};
 pub use self::run_error::RunError;
-use self::send_line::{CallResult, PreparedRequest};
+use self::send_line::{CallResult, PreparedRequest, Streaming};
 use self::spend::CallSpend;
 pub(crate) use self::spend::SpendTracker;
 pub use self::spend::{Ceilings, Prices, Spend};
@@ -52,8 +51,8 @@ const MIN_RETRY_BUDGET: (f64, u32) = (1.0, 100);
 /// Maximum number of completed records that wait for the records of earlier lines if
 /// [`BatchOptions::ordered`] is set. At this number, no more lines are read while calls are open.
 const MAX_EARLY_RECORDS: usize = 4_096;
-/// Maximum number of times a request is sent if its response breaks off, or if it is an error with
-/// the status of a success.
+/// Maximum number of times a request is sent if its response breaks off or is not a JSON object, or
+/// if it is an error with the status of a success.
 const MAX_READ_ATTEMPTS: u32 = 3;
 
 /// Options of a run.
@@ -127,7 +126,7 @@ impl Batch {
     /// its own or of the lane `batch`, chat completions and completions are requested as streams,
     /// because only a stream shows this time. The records contain the same answers as without
     /// streaming. Requests with keys whose answers could differ are not streamed, and none are
-    /// after the provider has rejected a stream.
+    /// after the provider has rejected a stream, or if its streams cannot be joined.
     ///
     /// # Errors
     ///
@@ -280,7 +279,8 @@ struct LineRequest {
     bytes: usize,
     /// Maximum that one request can cost.
     max_spend: Spend,
-    /// Number of responses that broke off, or that were errors with the status of a success.
+    /// Number of responses that broke off, were not JSON objects, or were errors with the status of a
+    /// success.
     broken: u32,
 }
 
@@ -313,7 +313,7 @@ struct RunState<'a> {
     stop: watch::Receiver<Stop>,
     ids: HashSet<u64>,
     hasher: RandomState,
-    streams: Arc<AtomicBool>,
+    streaming: Arc<Streaming>,
     progress: BatchProgress,
     started: Instant,
 }
@@ -340,7 +340,7 @@ impl<'a> RunState<'a> {
             held: VecDeque::new(),
             ids: HashSet::new(),
             hasher: RandomState::new(),
-            streams: Arc::new(AtomicBool::new(batch.streams)),
+            streaming: Arc::new(Streaming::new(batch.streams)),
             progress: BatchProgress::default(),
             started: Instant::now(),
             options,
@@ -395,7 +395,7 @@ impl<'a> RunState<'a> {
                 let uri = request_url(base, &path).ok_or_else(|| RunError::InvalidBase(base.clone()))?;
                 let timeout = self.options.read_timeout;
                 let ready =
-                    PreparedRequest::new(uri, &self.options.headers, body, timeout, self.streams.clone());
+                    PreparedRequest::new(uri, &self.options.headers, body, timeout, self.streaming.clone());
                 let max_spend = self.tracker.lock().max_spend(&ready.facts);
                 let (line, bytes) = ((line.number, line.sum), ready.bytes());
                 let request = LineRequest { number, line, custom_id, ready, bytes, max_spend, broken: 0 };

@@ -1,14 +1,16 @@
 //! Sends the request of one line, and reads the response.
 
+use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method, Request as HttpRequest, Uri};
 use http_body_util::{BodyExt, Collected};
-use tidegate::protocol::{Observer, RequestFacts, Signal, Usage};
+use serde::Deserialize;
+use tidegate::protocol::{Observer, RequestFacts, Signal, Usage, classify_event};
 use tidegate::{Client, Context, Error, ErrorKind, Lane, RequestBody, ResponseBody, Timeouts};
 
 use super::spend::CeilingReached;
@@ -19,6 +21,9 @@ use crate::output::{LineOutcome, ProviderResponse};
 
 /// Statuses with which servers reject a request that they would accept without streaming.
 const STREAM_REJECTED: [u16; 4] = [400, 405, 422, 501];
+
+/// Number of failures of streams after which a run requests no more streams; see [`Streaming`].
+const MAX_STREAM_FAILURES: u32 = 3;
 
 /// Response headers that may contain the provider's identifier of the request, in order of
 /// preference.
@@ -35,8 +40,58 @@ pub(super) struct PreparedRequest {
     pub(super) facts: RequestFacts,
     /// Time without data from the provider after which the call fails.
     pub(super) read_timeout: Duration,
-    /// Whether the run streams answers. Set to `false` if the provider turns out not to stream.
-    pub(super) streams: Arc<AtomicBool>,
+    /// Whether the run streams answers.
+    pub(super) streaming: Arc<Streaming>,
+    /// The number of streams that the run had joined when the stream of this request failed. `None`
+    /// if it has not failed.
+    failed_stream: Option<u32>,
+}
+
+/// Whether a run streams answers. Shared by the requests of the run.
+///
+/// A stream fails if it cannot be joined to an answer, but the same request is then answered without
+/// streaming. The run stops streaming after [`MAX_STREAM_FAILURES`] failures without a joined stream
+/// in between. A failure does not count if a stream was joined between it and the answer without
+/// streaming, because a restart of the server breaks all open streams at once.
+#[derive(Debug)]
+pub(super) struct Streaming {
+    joined: AtomicU32,
+    failures: AtomicU32,
+}
+
+impl Streaming {
+    pub(super) fn new(is_on: bool) -> Self {
+        let failures = if is_on { 0 } else { MAX_STREAM_FAILURES };
+        Self { joined: AtomicU32::new(0), failures: AtomicU32::new(failures) }
+    }
+
+    fn is_on(&self) -> bool {
+        self.failures.load(Ordering::Relaxed) < MAX_STREAM_FAILURES
+    }
+
+    fn switch_off(&self) {
+        self.failures.store(MAX_STREAM_FAILURES, Ordering::Relaxed);
+    }
+
+    /// Returns the number of streams that were joined.
+    fn joined(&self) -> u32 {
+        self.joined.load(Ordering::Relaxed)
+    }
+
+    fn on_joined(&self) {
+        self.joined.fetch_add(1, Ordering::Relaxed);
+        if self.is_on() {
+            self.failures.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Records the answer without streaming to a request whose stream failed when `joined` streams
+    /// were joined.
+    fn on_failure(&self, joined: u32) {
+        if self.joined() == joined && self.is_on() {
+            self.failures.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 /// The outcome of a call, and the tokens that it used.
@@ -47,27 +102,25 @@ pub(super) struct CallResult {
     pub(super) usage: Option<Usage>,
     /// `true` if the call ended because another request could exceed a ceiling.
     pub(super) is_above_ceiling: bool,
-    /// `true` if the response began, but broke off or was an error that may pass. The gate retries a
-    /// call only until its response begins.
+    /// `true` if the response began, but broke off, was not a JSON object or was an error that may
+    /// pass. The gate retries a call only until its response begins.
     pub(super) is_retryable: bool,
 }
 
 impl PreparedRequest {
-    /// Creates the request. `streams` is shared by the requests of a run: while it is `true`,
-    /// answers are streamed where that is possible.
+    /// Creates the request. While `streaming` is on, answers are streamed where that is possible.
     pub(super) fn new(
         uri: Uri,
         credentials: &HeaderMap,
         body: Bytes,
         read_timeout: Duration,
-        streams: Arc<AtomicBool>,
+        streaming: Arc<Streaming>,
     ) -> Self {
         let mut headers = credentials.clone();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let facts = RequestFacts::read(&Method::POST, &uri, &headers, Some(&body));
-        let streamed_body =
-            streams.load(Ordering::Relaxed).then(|| streamed_request(facts.dialect, &body)).flatten();
-        Self { uri, headers, body, streamed_body, facts, read_timeout, streams }
+        let streamed_body = streaming.is_on().then(|| streamed_request(facts.dialect, &body)).flatten();
+        Self { uri, headers, body, streamed_body, facts, read_timeout, streaming, failed_stream: None }
     }
 
     /// Returns the size of the bodies in memory.
@@ -92,7 +145,7 @@ impl PreparedRequest {
     /// are streamed, and later calls do not. `queued` counts the call as waiting until the first
     /// request is sent.
     pub(super) async fn send(&mut self, client: &Client, queued: &QueuedCall) -> CallResult {
-        let streamed = self.streamed_body.take().filter(|_| self.streams.load(Ordering::Relaxed));
+        let streamed = self.streamed_body.take().filter(|_| self.streaming.is_on());
         let is_streamed = streamed.is_some();
         let mut result = self.attempt(client, streamed, queued).await;
         if is_streamed
@@ -101,8 +154,17 @@ impl PreparedRequest {
         {
             result = self.attempt(client, None, queued).await;
             if result.as_ref().is_ok_and(|result| result.outcome.is_good()) {
-                self.streams.store(false, Ordering::Relaxed);
+                self.streaming.switch_off();
             }
+        }
+        match &result {
+            Err((_, true)) if is_streamed => self.failed_stream = Some(self.streaming.joined()),
+            Ok(result) if result.outcome.is_good() => match self.failed_stream.take() {
+                Some(joined) => self.streaming.on_failure(joined),
+                None if is_streamed => self.streaming.on_joined(),
+                None => {}
+            },
+            _ => {}
         }
         result.unwrap_or_else(|(error, has_begun)| CallResult {
             outcome: LineOutcome::Failed(line_error(&error)),
@@ -114,8 +176,9 @@ impl PreparedRequest {
 
     /// Sends the request once, with the body `streamed` if there is one, and reads the whole
     /// response. If the status is a success and the body is an error, the outcome has the status that
-    /// the error names. The flag in the error is `true` if the error occurred after the response
-    /// began.
+    /// the error names. If the body is not a JSON object, the outcome is a failure, because it is a
+    /// page of a proxy or was cut off. The flag in the error is `true` if the error occurred after
+    /// the response began.
     async fn attempt(
         &self,
         client: &Client,
@@ -133,7 +196,6 @@ impl PreparedRequest {
             && head.status.is_success()
             && !head.headers.get(CONTENT_TYPE).is_some_and(is_json)
         {
-            head.headers.insert(CONTENT_TYPE, json);
             read_stream(body).await
         } else {
             body.collect().await.map(Collected::to_bytes)
@@ -143,6 +205,18 @@ impl PreparedRequest {
             .iter()
             .find_map(|name| head.headers.get(*name)?.to_str().ok())
             .unwrap_or_default();
+        let response = ProviderResponse::new(head.status.as_u16(), id, &body);
+        let is_success = head.status.is_success();
+        if is_success && !response.body.get().starts_with('{') {
+            return Ok(CallResult {
+                outcome: LineOutcome::Failed(invalid_response(&response)),
+                usage: None,
+                is_above_ceiling: false,
+                is_retryable: true,
+            });
+        }
+        // Some servers send JSON with another type.
+        head.headers.insert(CONTENT_TYPE, json);
         let mut observer = Observer::new(self.facts.dialect, &head.headers, false);
         let mut verdict = None;
         let mut on_signal = |signal: Signal| {
@@ -153,18 +227,37 @@ impl PreparedRequest {
         observer.push(&body, &mut on_signal);
         observer.finish(&mut on_signal);
         // An error whose status says so is classified by the gate.
-        let verdict = verdict.filter(|_| head.status.is_success());
-        let status = verdict.as_ref().map_or(head.status.as_u16(), |verdict| verdict.status);
+        let by_object = || is_error_object(&body).then(|| classify_event(&body));
+        let verdict = verdict.or_else(by_object).filter(|_| is_success);
+        let status = verdict.as_ref().map_or(response.status, |verdict| verdict.status);
         // A request that was not executed has used nothing. Some servers do not report the usage of
         // others, and a stream may end without it.
         let never_executed = verdict.as_ref().is_some_and(|verdict| verdict.never_executed);
         Ok(CallResult {
-            outcome: LineOutcome::Answered(ProviderResponse::new(status, id, &body)),
+            outcome: LineOutcome::Answered(ProviderResponse { status, ..response }),
             usage: observer.usage().or_else(|| never_executed.then(Usage::default)),
             is_above_ceiling: false,
             is_retryable: verdict.is_some_and(|verdict| verdict.retryable),
         })
     }
+}
+
+/// Returns `true` if a body is an error of the kind `{"object": "error", "message": ...}`, which
+/// older versions of vLLM send.
+fn is_error_object(body: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Top<'a> {
+        #[serde(borrow)]
+        object: Option<Cow<'a, str>>,
+    }
+    serde_json::from_slice::<Top<'_>>(body).is_ok_and(|top| top.object.as_deref() == Some("error"))
+}
+
+/// Returns the error of a response whose status is a success, but whose body is not a JSON object.
+fn invalid_response(response: &ProviderResponse) -> LineError {
+    let start: String = response.body.get().chars().take(200).collect();
+    let text = format!("the body of the response (status {}) is not a JSON object: {start}", response.status);
+    LineError::new("invalid_response", text)
 }
 
 /// Reads a stream to its end, and returns its answer in the form that it has without streaming.
