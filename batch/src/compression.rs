@@ -81,7 +81,8 @@ impl Compression {
     ///
     /// # Errors
     ///
-    /// Returns an error if the piece is incomplete or damaged.
+    /// Returns an error if the piece is incomplete or damaged. The zstd frames of earlier versions have
+    /// no checksum, so damage may remain unnoticed in them.
     pub(crate) fn next_piece(self, file: &mut impl BufRead, max_bytes: u64) -> io::Result<Option<Vec<u8>>> {
         if file.fill_buf()?.is_empty() {
             return Ok(None);
@@ -156,6 +157,11 @@ impl<R: BufRead> Read for ZstdFrames<R> {
             if read > 0 || into.is_empty() {
                 return Ok(read);
             }
+            let checksum = self.decoder.get_checksum_from_data();
+            if checksum.is_some() && checksum != self.decoder.get_calculated_checksum() {
+                let text = "a zstd frame does not match its checksum, so the file is damaged";
+                return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+            }
             if self.single {
                 return Ok(0);
             }
@@ -187,6 +193,17 @@ mod tests {
             assert!(format.next_piece(&mut rest, u64::MAX).is_err(), "{format:?}");
             assert!(format.next_piece(&mut &b""[..], u64::MAX).unwrap().is_none());
         }
+    }
+
+    #[test]
+    fn damaged_text_in_a_zstd_frame_is_an_error() {
+        let mut file = Compression::Zstd.compress_piece(b"some text".to_vec()).unwrap();
+        let position = memchr::memmem::find(&file, b"text").unwrap();
+        file[position] = b'n';
+        let error = Compression::Zstd.reader(&file[..]).read_to_string(&mut String::new()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        assert!(error.to_string().contains("does not match its checksum"), "{error}");
+        assert!(Compression::Zstd.next_piece(&mut &file[..], u64::MAX).is_err());
     }
 
     #[test]
