@@ -1,7 +1,8 @@
 //! Parses an input line as a request. A line is either a request of OpenAI's batch format, or only
-//! a request body.
+//! a request body, which may contain a `custom_id`.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -89,26 +90,33 @@ pub fn parse_request(
             return Err((unnamed(), error));
         }
     };
-    let Some(raw) = entry.body.filter(|_| entry.messages.is_none()) else {
-        let body = text.clone();
-        let path = overrides.path.clone().or_else(|| {
-            let path = if entry.messages.is_some() { ENDPOINT_PATHS.first() } else { ENDPOINT_PATHS.get(1) };
-            path.filter(|_| entry.messages.is_some() || entry.prompt.is_some()).map(|path| (*path).to_owned())
-        });
-        let Some(path) = path else {
-            let what = "expected a batch request (\"custom_id\", \"method\", \"url\", \"body\"), or a body whose endpoint is known";
-            return Err((unnamed(), missing(number, what)));
-        };
-        return finish(number, unnamed(), path, body, overrides);
-    };
+    let is_named = entry.custom_id.is_some();
     let custom_id = match entry.custom_id {
-        None | Some(Value::Null) => unnamed(),
+        None => unnamed(),
         Some(Value::String(id)) if !id.is_empty() && id.len() <= MAX_CUSTOM_ID_BYTES => id,
         Some(_) => {
             let text =
                 format!("line {number}: \"custom_id\" must be a string of 1 to {MAX_CUSTOM_ID_BYTES} bytes");
             return Err((unnamed(), LineError::new("invalid_custom_id", text)));
         }
+    };
+    let Some(raw) = entry.body.filter(|_| entry.messages.is_none()) else {
+        let path = overrides.path.clone().or_else(|| {
+            let path = if entry.messages.is_some() { ENDPOINT_PATHS.first() } else { ENDPOINT_PATHS.get(1) };
+            path.filter(|_| entry.messages.is_some() || entry.prompt.is_some()).map(|path| (*path).to_owned())
+        });
+        let Some(path) = path else {
+            let what = "expected a batch request (\"custom_id\", \"method\", \"url\", \"body\"), or a body whose endpoint is known";
+            return Err((custom_id, missing(number, what)));
+        };
+        let body = if is_named { without_custom_id(text) } else { Ok(text.clone()) };
+        return match body {
+            Ok(body) => finish(number, custom_id, path, body, overrides),
+            Err(error) => {
+                let text = format!("line {number}: \"custom_id\" cannot be removed from the body: {error}");
+                Err((custom_id, LineError::new("invalid_request", text)))
+            }
+        };
     };
     match entry.method.as_deref() {
         None => {}
@@ -185,6 +193,14 @@ fn finish(
     Ok(Request { custom_id, path, body })
 }
 
+/// Returns a body without its `custom_id`, which is not part of the request. The other values are
+/// unchanged.
+fn without_custom_id(body: &[u8]) -> serde_json::Result<Bytes> {
+    let mut fields: BTreeMap<Cow<'_, str>, &RawValue> = serde_json::from_slice(body)?;
+    fields.remove("custom_id");
+    serde_json::to_vec(&fields).map(Bytes::from)
+}
+
 fn with_model(body: &[u8], model: &str) -> serde_json::Result<Bytes> {
     let mut fields: serde_json::Map<String, Value> = serde_json::from_slice(body)?;
     fields.insert("model".to_owned(), Value::from(model));
@@ -227,6 +243,21 @@ mod tests {
             read(r#"{"url":"/chat/completions","body":{"model":"m"}}"#, &plain).unwrap().custom_id,
             "line-7"
         );
+    }
+
+    #[test]
+    fn custom_id_of_a_bare_body_names_the_record_and_is_not_sent() {
+        let plain = RequestOverrides::default();
+        let request = read(r#"{"custom_id":"a","model":"m","n":1.50,"prompt":"x"}"#, &plain).unwrap();
+        assert_eq!(request.custom_id, "a");
+        assert_eq!(request.body, r#"{"model":"m","n":1.50,"prompt":"x"}"#);
+        for text in [
+            r#"{"custom_id":"a","model":"m","input":"x"}"#,
+            r#"{"custom_id":"a","prompt":"x"}"#,
+            r#"{"custom_id":"a","model":"m","prompt":"x","stream":true}"#,
+        ] {
+            assert_eq!(read(text, &plain).unwrap_err().0, "a", "{text}");
+        }
     }
 
     #[test]
