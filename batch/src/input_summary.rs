@@ -45,9 +45,9 @@ const MAX_MODELS: usize = 20;
 ///
 /// # Errors
 ///
-/// Returns [`RunError::Input`] if reading fails. Returns [`RunError::InputChanged`] if an answered
-/// line has another text now, or if all lines were read and the input ends before the last answered
-/// line.
+/// Returns [`RunError::Input`] if reading fails. Returns [`RunError::InputChanged`] or
+/// [`RunError::FailedLineChanged`] if an answered line has another text now, and
+/// [`RunError::InputChanged`] if all lines were read and the input ends before the last answered line.
 pub fn survey<R: BufRead>(
     mut lines: Lines<R>,
     limit: Option<u64>,
@@ -64,7 +64,7 @@ pub fn survey<R: BufRead>(
         last = line.number;
         let done = answered.matches(&line);
         if done == Some(false) {
-            return Err(RunError::InputChanged(line.number));
+            return Err(RunError::changed_line(line.number, answered));
         }
         survey.done += u64::from(done.is_some());
         let Some((overrides, _)) = requests else { continue };

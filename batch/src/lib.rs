@@ -9,8 +9,8 @@
 //!
 //! Output files only grow. They contain one record per line, and each record contains the number
 //! and the checksum of the input line that it answers. The output therefore is its own journal:
-//! [`Outputs::resume`] reads it, removes an incomplete end, and returns the [`AnsweredLines`],
-//! which are not sent again. If the process is killed at any time, no line is lost and no line has
+//! [`Outputs::resume`] reads it, and returns the [`AnsweredLines`], which are not sent again.
+//! [`OpenOutputs::truncate`] removes an incomplete end. If the process is killed at any time, no line is lost and no line has
 //! two records. A call that was in flight is sent again, and the provider may bill it twice.
 
 mod blocking_files;
@@ -30,7 +30,8 @@ pub use input::{Checksum, ENDPOINT_PATHS, Line, Lines, Request, RequestOverrides
 pub use input_summary::{Survey, survey};
 pub use line_error::LineError;
 pub use output::{
-    AnsweredLines, LineOutcome, OpenError, Outputs, ProviderResponse, Record, SYNC_EVERY, ScanError, Sink,
+    AnsweredLines, LineOutcome, OpenError, OpenOutputs, Outputs, ProviderResponse, Record, SYNC_EVERY,
+    ScanError, Sink,
 };
 pub use read_ahead::{OpenCalls, ReadAhead};
 pub use reorder::ReorderBuffer;

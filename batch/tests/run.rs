@@ -381,7 +381,8 @@ fn next_run_completes_a_cut_output() {
         let outputs = Outputs { records: folder.join(name), errors: None };
         let (mut whole, mut at) = (0, 0);
         loop {
-            let (sink, found) = outputs.resume(false).unwrap();
+            let (files, found) = outputs.resume(false).unwrap();
+            let sink = files.truncate().unwrap();
             let before = found.len();
             let (records, jobs) = mpsc::channel(64);
             let writer = std::thread::spawn(move || write_records(sink, jobs));
@@ -409,13 +410,13 @@ fn next_run_completes_a_cut_output() {
                 .set_len(at as u64)
                 .unwrap();
         }
-        let (sink, found) = outputs.resume(false).unwrap();
+        let (files, found) = outputs.resume(false).unwrap();
         assert_eq!((found.len(), found.good, found.torn), (12, 12, 0));
         assert!(
             outputs.resume(false).unwrap_err().to_string().contains("another run"),
             "only one run may write to a file"
         );
-        drop(sink);
+        drop(files);
         let mut file = std::fs::File::create(&outputs.records).unwrap();
         file.write_all(b"my notes\n").unwrap();
         assert!(outputs.resume(false).is_err() && std::fs::read(&outputs.records).unwrap() == b"my notes\n");
@@ -428,14 +429,14 @@ fn changed_input_is_an_error() {
     let folder = std::env::temp_dir().join(format!("tidegate-changed-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let outputs = Outputs { records: folder.join("out.jsonl"), errors: None };
-    let (mut sink, _) = outputs.resume(false).unwrap();
+    let mut sink = outputs.overwrite().unwrap().truncate().unwrap();
     paused(async {
         let result =
             play(&batch(Faults::default()), options(), lines(0..3), AnsweredLines::default(), never()).await;
         result.records.iter().for_each(|record| sink.write_record(record).unwrap());
     });
     sink.finish().unwrap();
-    let (_sink, found) = outputs.resume(false).unwrap();
+    let (_files, found) = outputs.resume(false).unwrap();
     let survey = tidegate_batch::survey(Lines::new(lines(1..4).as_bytes(), 1 << 20), None, &found, None);
     assert!(matches!(survey, Err(RunError::InputChanged(1))));
     let survey = tidegate_batch::survey(Lines::new(lines(0..2).as_bytes(), 1 << 20), None, &found, None);
@@ -444,6 +445,77 @@ fn changed_input_is_an_error() {
         let result = play(&batch(Faults::default()), options(), lines(1..4), found, never()).await;
         assert!(matches!(result.ran, Err(RunError::InputChanged(1))) && result.records.is_empty());
     });
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// Writes the records of an input to output files. Returns the content of both files.
+fn written(outputs: &Outputs, text: String) -> [String; 2] {
+    let result = paused(play(&batch(Faults::default()), options(), text, AnsweredLines::default(), never()));
+    let mut sink = outputs.overwrite().unwrap().truncate().unwrap();
+    result.records.iter().for_each(|record| sink.write_record(record).unwrap());
+    sink.finish().unwrap();
+    contents(outputs)
+}
+
+fn contents(outputs: &Outputs) -> [String; 2] {
+    [&outputs.records, outputs.errors.as_ref().unwrap()].map(|path| std::fs::read_to_string(path).unwrap())
+}
+
+#[test]
+fn files_are_unchanged_until_they_are_truncated() {
+    let folder = std::env::temp_dir().join(format!("tidegate-unchanged-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let errors = folder.join("errors.jsonl");
+    let outputs = Outputs { records: folder.join("out.jsonl"), errors: Some(errors.clone()) };
+    let before = written(&outputs, lines(0..3) + "nonsense\n");
+    assert_eq!(before.each_ref().map(|text| text.lines().count()), [3, 1]);
+
+    let other_run = Outputs { records: errors.clone(), errors: None }.overwrite().unwrap();
+    assert!(outputs.overwrite().unwrap_err().to_string().contains("another run is writing"));
+    drop(other_run);
+    drop(outputs.overwrite().unwrap());
+    let (files, found) = outputs.resume(true).unwrap();
+    assert_eq!((found.good, found.failed, contents(&outputs)), (3, 0, before.clone()));
+    files.truncate().unwrap();
+    assert_eq!(contents(&outputs), [before[0].clone(), String::new()]);
+    outputs.overwrite().unwrap().truncate().unwrap();
+    assert_eq!(contents(&outputs), [String::new(), String::new()]);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn output_given_as_the_errors_file_is_rejected() {
+    let folder = std::env::temp_dir().join(format!("tidegate-swapped-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let [records, errors] = ["out.jsonl", "errors.jsonl"].map(|name| folder.join(name));
+    let outputs = Outputs { records: records.clone(), errors: Some(errors.clone()) };
+    let before = written(&outputs, lines(0..3) + "nonsense\n");
+    let swapped = Outputs { records: errors, errors: Some(records) };
+    for retry_failed in [false, true] {
+        let error = swapped.resume(retry_failed).unwrap_err().to_string();
+        assert!(error.contains("out.jsonl: contains answers") && error.contains("swap"), "{error}");
+        assert!(swapped.answered(retry_failed).is_err());
+    }
+    assert_eq!(contents(&outputs), before);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn corrected_line_can_be_sent_again_if_its_failure_is_in_the_errors_file() {
+    let folder = std::env::temp_dir().join(format!("tidegate-corrected-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let errors = folder.join("errors.jsonl");
+    let outputs = Outputs { records: folder.join("out.jsonl"), errors: Some(errors) };
+    written(&outputs, lines(0..1) + "nonsense\n");
+    let survey = |text: String, retry_failed| {
+        let found = outputs.answered(retry_failed).unwrap();
+        tidegate_batch::survey(Lines::new(text.as_bytes(), 1 << 20), None, &found, None)
+    };
+    let error = survey(lines(0..2), false).unwrap_err();
+    assert!(matches!(error, RunError::FailedLineChanged(2)), "{error}");
+    assert!(error.to_string().contains("--retry-failed"), "{error}");
+    assert_eq!(survey(lines(0..2), true).unwrap().done, 1);
+    assert!(matches!(survey(lines(1..3), true), Err(RunError::InputChanged(1))));
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
@@ -467,15 +539,17 @@ fn pipes_and_devices_are_written_but_not_resumed() {
     let readers = [records.clone(), errors.clone()]
         .map(|path| std::thread::spawn(move || std::fs::read_to_string(path).unwrap()));
     let outputs = Outputs { records: records.clone(), errors: Some(errors) };
-    let (mut sink, found) = outputs.resume(false).unwrap();
+    let (files, found) = outputs.resume(false).unwrap();
     assert!(found.is_empty());
+    let mut sink = files.truncate().unwrap();
     result.records.iter().for_each(|record| sink.write_record(record).unwrap());
     (0..tidegate_batch::SYNC_EVERY).for_each(|_| sink.tick().unwrap());
     sink.finish().unwrap();
     assert_eq!(readers.map(|reader| reader.join().unwrap().lines().count()), [3, 1]);
 
     let devices = Outputs { records: null.clone(), errors: Some(null.clone()) };
-    let mut sinks = [devices.resume(false).unwrap().0, devices.overwrite().unwrap()];
+    let mut sinks = [devices.resume(false).unwrap().0, devices.overwrite().unwrap()]
+        .map(|files| files.truncate().unwrap());
     for sink in &mut sinks {
         result.records.iter().for_each(|record| sink.write_record(record).unwrap());
     }
@@ -485,7 +559,7 @@ fn pipes_and_devices_are_written_but_not_resumed() {
 
     // The answers of the run that wrote the errors file are lost, so it cannot be resumed.
     let mixed = Outputs { records: null, errors: Some(regular.clone()) };
-    let (mut sink, _) = mixed.resume(false).unwrap();
+    let mut sink = mixed.resume(false).unwrap().0.truncate().unwrap();
     result.records.iter().for_each(|record| sink.write_record(record).unwrap());
     sink.finish().unwrap();
     for retry_failed in [false, true] {
@@ -493,7 +567,7 @@ fn pipes_and_devices_are_written_but_not_resumed() {
         assert!(refused.contains("/dev/null: is not") && refused.contains("--overwrite"), "{refused}");
     }
     assert_eq!(std::fs::read_to_string(&regular).unwrap().lines().count(), 1);
-    mixed.overwrite().unwrap().finish().unwrap();
+    mixed.overwrite().unwrap().truncate().unwrap().finish().unwrap();
     assert!(mixed.resume(false).is_ok(), "an empty errors file belongs to no previous run");
     std::fs::remove_dir_all(&folder).unwrap();
 }
@@ -504,8 +578,8 @@ fn first_write_to_a_full_device_is_an_error() {
     let full = Outputs { records: "/dev/full".into(), errors: None };
     let result =
         paused(play(&batch(Faults::default()), options(), lines(0..1), AnsweredLines::default(), never()));
-    for (mut sink, _) in [full.resume(false).unwrap(), (full.overwrite().unwrap(), AnsweredLines::default())]
-    {
+    for files in [full.resume(false).unwrap().0, full.overwrite().unwrap()] {
+        let mut sink = files.truncate().unwrap();
         sink.write_record(&result.records[0]).unwrap();
         let error = sink.flush().unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);

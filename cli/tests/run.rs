@@ -141,6 +141,58 @@ fn failed_lines_go_to_the_errors_file_and_can_be_retried() {
 }
 
 #[test]
+fn corrected_line_is_sent_again_with_retry_failed() {
+    let fixture = Fixture::new("corrected", &[]);
+    let input = fixture.write("in.jsonl", &format!("{}nonsense\n", lines(3)));
+    let (output, errors) = (fixture.path("out.jsonl"), fixture.path("errors.jsonl"));
+    let apart = ["--errors", errors.to_str().unwrap()];
+    let retry = [apart[0], apart[1], "--retry-failed"];
+    assert_eq!(fixture.run(&input, &output, &apart).status.code(), Some(4));
+    let failed = std::fs::read_to_string(&errors).unwrap();
+
+    // A run that does not accept the input or its options keeps the failures.
+    let other = fixture.write("other.jsonl", &lines(5).replace("c0", "d0"));
+    let changed = fixture.run(&other, &output, &retry);
+    assert_eq!(changed.status.code(), Some(1), "{}", stderr(&changed));
+    assert!(stderr(&changed).contains("line 1 of the input has changed"), "{}", stderr(&changed));
+    let limited = fixture.run(&input, &output, &[&retry[..], &["--limit", "2"]].concat());
+    assert_eq!(limited.status.code(), Some(2), "{}", stderr(&limited));
+    assert!(stderr(&limited).contains("--limit"), "{}", stderr(&limited));
+    assert_eq!(std::fs::read_to_string(&errors).unwrap(), failed);
+
+    fixture.write("in.jsonl", &lines(4));
+    let refused = fixture.run(&input, &output, &apart);
+    let text = stderr(&refused);
+    assert!(text.contains("line 4 of the input has changed since it failed; pass --retry-failed"), "{text}");
+    let ran = fixture.run(&input, &output, &retry);
+    assert_eq!(ran.status.code(), Some(0), "{}", stderr(&ran));
+    assert_eq!(ids(&std::fs::read_to_string(&output).unwrap()).len(), 4);
+    assert_eq!(std::fs::read_to_string(&errors).unwrap(), "");
+}
+
+#[test]
+fn overwrite_keeps_the_old_answers_if_the_input_is_damaged() {
+    let fixture = Fixture::new("damaged", &[]);
+    let input = fixture.write("in.jsonl.gz", "not compressed");
+    let output = fixture.write("out.jsonl", "earlier answers");
+    let ran = fixture.run(&input, &output, &["--overwrite"]);
+    assert_eq!(ran.status.code(), Some(1), "{}", stderr(&ran));
+    assert!(stderr(&ran).contains("cannot read the input"), "{}", stderr(&ran));
+    assert_eq!(std::fs::read_to_string(&output).unwrap(), "earlier answers");
+}
+
+#[test]
+fn run_that_gives_up_prints_its_summary() {
+    let fixture = Fixture::new("gives-up", &[]);
+    let input = fixture.write("in.jsonl", &lines(50).replace("\"sim\"", "\"absent\""));
+    let ran = fixture.run(&input, &fixture.path("out.jsonl"), &["--json"]);
+    assert_eq!(ran.status.code(), Some(1), "{}", stderr(&ran));
+    let summary: Value = serde_json::from_slice(&ran.stdout).unwrap();
+    assert!(summary["read"].as_u64().unwrap() >= 20 && summary["spend"].is_object(), "{summary}");
+    assert_eq!((&summary["good"], &summary["ended"]), (&0.into(), &Value::Null));
+}
+
+#[test]
 fn resume_of_an_output_with_failed_lines_exits_with_4() {
     let fixture = Fixture::new("failed-before", &[]);
     let input = fixture.write("in.jsonl", &format!("nonsense\n{}", lines(3)));
@@ -376,6 +428,28 @@ fn repeated_kills_neither_lose_nor_duplicate_lines() {
 
 #[cfg(unix)]
 #[test]
+fn signal_ends_a_run_that_waits_for_a_reader_of_its_output() {
+    let fixture = Fixture::new("unopened", &[]);
+    let input = fixture.write("in.jsonl", &lines(3));
+    let (output, fifo) = (fixture.path("out.jsonl"), fixture.path("fifo"));
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let mut child =
+        fixture.command(&input, &output, &["--errors", fifo.to_str().unwrap(), "--json"]).spawn().unwrap();
+    // The output is created just before the pipe is opened.
+    while !output.exists() {
+        std::thread::yield_now();
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let is_ended = (0..100).any(|_| is_over(&mut child));
+    let _ = child.kill();
+    let ran = child.wait_with_output().unwrap();
+    assert!(is_ended && ran.status.code() == Some(3), "{}", stderr(&ran));
+    assert!(stderr(&ran).contains("stopped before anything was sent"), "{}", stderr(&ran));
+    assert_eq!(serde_json::from_slice::<Value>(&ran.stdout).unwrap()["ended"], "stopped");
+}
+
+#[cfg(unix)]
+#[test]
 fn first_signal_lets_in_flight_calls_finish() {
     let fixture = Fixture::new("signal", &[]);
     let (input, output) = (fixture.write("in.jsonl", &lines(20_000)), fixture.path("out.jsonl"));
@@ -423,6 +497,7 @@ fn invalid_options_are_rejected_before_anything_is_sent() {
         ),
         (&["--url", &fixture.url, "--cap", "0"][..], 2, "--cap: expected a whole number from 1"),
         (&["--url", &fixture.url, "--timeout", "x"][..], 2, "examples are 90, 90s and 10m"),
+        (&["--url", &fixture.url, "--timeout", "0"][..], 2, "must be longer than 0"),
         (&[][..], 2, "pass --url or --config"),
         (&["--url", &fixture.url, "--max-cost", "3"][..], 2, "--price-in"),
         (&["--url", &fixture.url, "--errors", output.to_str().unwrap()][..], 2, "--errors is the output"),
@@ -475,6 +550,16 @@ fn dry_run_reads_the_input_and_sends_nothing() {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(!output.exists());
+
+    // The lines that the output answers are not sent again.
+    assert!(fixture.run(&input, &output, &["--limit", "4"]).status.success());
+    let answered = std::fs::read_to_string(&output).unwrap();
+    let again = fixture.run(&input, &output, &prices);
+    let text = String::from_utf8_lossy(&again.stdout).into_owned();
+    assert!(text.contains("4 of them are in the output") && text.contains("sim: 6 requests"), "{text}");
+    let all = fixture.run(&input, &output, &[&prices[..], &["--overwrite"]].concat());
+    assert!(String::from_utf8_lossy(&all.stdout).contains("sim: 10 requests"));
+    assert_eq!(std::fs::read_to_string(&output).unwrap(), answered);
 }
 
 #[test]
@@ -527,6 +612,13 @@ fn run_whose_messages_nobody_reads_exits_with_0() {
     assert_eq!(ids(&std::fs::read_to_string(&output).unwrap()).len(), 3);
 }
 
+/// Waits for 100 ms. Returns `true` if the process has then ended.
+#[cfg(unix)]
+fn is_over(child: &mut Child) -> bool {
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    child.try_wait().unwrap().is_some()
+}
+
 #[cfg(unix)]
 #[test]
 fn signals_end_a_run_whose_answers_nobody_reads() {
@@ -536,10 +628,6 @@ fn signals_end_a_run_whose_answers_nobody_reads() {
     let input = fixture.write("in.jsonl", &long_ids);
     let mut child = fixture.command(&input, Path::new("-"), &["--quiet", "--cap", "64"]).spawn().unwrap();
     child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-    let is_over = |child: &mut Child| {
-        std::thread::sleep(std::time::Duration::from_millis(100));
-        child.try_wait().unwrap().is_some()
-    };
     for _ in 0..2 {
         assert!(!(0..30).any(|_| is_over(&mut child)), "the answers fill the pipe");
         assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());

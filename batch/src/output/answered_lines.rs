@@ -19,7 +19,7 @@ const MAX_RECORD_BYTES: u64 = 1 << 30;
 /// The input lines that previous runs have answered, with a response or with an error.
 #[derive(Debug, Default)]
 pub struct AnsweredLines {
-    /// The checksum of each answered line, and whether its status is from 200 to 299.
+    /// The checksum of each answered line, and whether its record is in a file of failed lines.
     lines: HashMap<u64, (Checksum, bool)>,
     /// Number of lines answered with a status from 200 to 299.
     pub good: u64,
@@ -56,6 +56,9 @@ pub enum ScanError {
         "two records answer input line {0}, because two runs wrote to the file at once; start again with --overwrite"
     )]
     Duplicate(u64),
+    /// The file of failed lines contains answers, so it is the output of a run.
+    #[error("contains answers, not only failed lines; did you swap --output and --errors?")]
+    AnswersInErrors,
     /// The output is a pipe or a device, which cannot be read back.
     #[error(
         "is not a regular file, so no run can be resumed from it; write to a regular file, or start again with --overwrite and without --retry-failed"
@@ -69,6 +72,12 @@ impl AnsweredLines {
     /// this number.
     pub fn matches(&self, line: &Line) -> Option<bool> {
         self.lines.get(&line.number).map(|(sum, _)| *sum == line.sum)
+    }
+
+    /// Returns `true` if the record of the line with this number is in a separate file of failed
+    /// lines, so that the line can be sent again.
+    pub(crate) fn can_retry(&self, line: u64) -> bool {
+        self.lines.get(&line).is_some_and(|(_, can_retry)| *can_retry)
     }
 
     /// Returns the number of answered lines.
@@ -101,15 +110,15 @@ impl AnsweredLines {
     /// too: a run without this file has sent them again.
     pub(crate) fn add_failed(&mut self, failed: Self) {
         self.torn += failed.torn;
-        for (line, (sum, good)) in failed.lines {
-            self.add(ParsedRecord { line, sum, good });
+        for (line, (sum, _)) in failed.lines {
+            self.add(ParsedRecord { line, sum, good: false }, true);
         }
     }
 
     /// Adds a record, unless another one answers the same line. Returns whether it was added.
-    fn add(&mut self, record: ParsedRecord) -> bool {
+    fn add(&mut self, record: ParsedRecord, can_retry: bool) -> bool {
         let Entry::Vacant(entry) = self.lines.entry(record.line) else { return false };
-        entry.insert((record.sum, record.good));
+        entry.insert((record.sum, can_retry));
         if record.good {
             self.good += 1;
         } else {
@@ -120,7 +129,7 @@ impl AnsweredLines {
 
     /// Adds a record of a file.
     fn add_once(&mut self, record: ParsedRecord) -> Result<(), ScanError> {
-        if self.add(record) { Ok(()) } else { Err(ScanError::Duplicate(record.line)) }
+        if self.add(record, false) { Ok(()) } else { Err(ScanError::Duplicate(record.line)) }
     }
 
     fn scan_lines(&mut self, file: &mut impl BufRead) -> Result<(u64, u64), ScanError> {
@@ -172,8 +181,8 @@ impl AnsweredLines {
             match read {
                 Some(read) => read.into_iter().try_for_each(|read| self.add_once(read))?,
                 None if lines().next().is_some_and(could_be_torn) => {
-                    // Zstd frames have no checksum, so one that ends in zeros may be decoded to
-                    // garbage.
+                    // Zstd frames of earlier versions have no checksum, so one that ends in zeros may
+                    // be decoded to garbage.
                     let is_torn = format == Compression::Zstd && file.ends_in_zeros()?;
                     return if is_torn {
                         Ok((piece_start, file.count))

@@ -1,4 +1,4 @@
-//! Opens the output files, either empty or with the records of a previous run.
+//! Opens the output files, with the records of a previous run or to overwrite them.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Seek, Write};
@@ -39,63 +39,118 @@ impl OpenError {
 }
 
 impl Outputs {
-    /// Opens the files and removes their content.
+    /// Opens and locks the files, whose content is to be removed.
     ///
     /// # Errors
     ///
-    /// Returns an error if a file cannot be opened or truncated, or if another run is writing to
-    /// it.
-    pub fn overwrite(&self) -> Result<Sink, OpenError> {
-        let records = OutputFile::open(&self.records, |_, _| Ok(0))?;
-        let errors = self.errors.as_ref().map(|path| OutputFile::open(path, |_, _| Ok(0))).transpose()?;
-        Ok(sink(records, errors))
+    /// Returns an error if a file cannot be opened, or if another run is writing to it.
+    pub fn overwrite(&self) -> Result<OpenOutputs, OpenError> {
+        let records = OutputFile::open(&self.records)?;
+        let errors = self.errors.as_deref().map(OutputFile::open).transpose()?;
+        Ok(OpenOutputs { records, errors })
     }
 
-    /// Opens the files of a previous run, removes incomplete records at their ends, and returns the
-    /// input lines that the other records answer. If both files answer a line, the record in
-    /// `records` counts. With `retry_failed`, empties the file `errors`
-    /// and does not return its lines, so that they are sent again. If `errors` is `None`,
-    /// `retry_failed` has no effect.
+    /// Opens and locks the files of a previous run, and returns the input lines that their records
+    /// answer. Incomplete records at the ends of the files are to be removed. If both files answer a
+    /// line, the record in `records` counts. With `retry_failed`, the whole content of the file
+    /// `errors` is to be removed, and its lines are not returned, so that they are sent again. If
+    /// `errors` is `None`, `retry_failed` has no effect.
     ///
     /// # Errors
     ///
-    /// Returns an error if a file cannot be opened or truncated, if another run is writing to it,
-    /// if it is damaged, or if it was not written by a run. Returns an error about a pipe or device
-    /// if `retry_failed` is set, or if `records` is the pipe or device and `errors` has records.
-    pub fn resume(&self, retry_failed: bool) -> Result<(Sink, AnsweredLines), OpenError> {
+    /// Returns an error if a file cannot be opened, if another run is writing to it, if it is
+    /// damaged, if it was not written by a run, or if `errors` contains answers. Returns an error
+    /// about a pipe or device if `retry_failed` is set, or if `records` is the pipe or device and
+    /// `errors` has records.
+    pub fn resume(&self, retry_failed: bool) -> Result<(OpenOutputs, AnsweredLines), OpenError> {
         if let Some(errors) = self.errors.as_ref().filter(|_| retry_failed)
             && let Some(path) = [&self.records, errors].into_iter().find(|path| is_pipe_or_device(path))
         {
             return Err(OpenError::new(path, ScanError::NotResumable));
         }
-        let mut answered = AnsweredLines::default();
-        let records = OutputFile::open(&self.records, |format, file| answered.scan(format, file))?;
-        let errors = self.errors.as_ref().map(|path| {
-            OutputFile::open(path, |format, file| {
-                // Scanned first, so that a file that was not written by a run is not emptied.
-                let mut failed = AnsweredLines::default();
-                let whole = failed.scan(format, file)?;
-                if retry_failed {
-                    return Ok(0);
-                }
+        let (mut outputs, mut answered) = (self.overwrite()?, AnsweredLines::default());
+        let records = &mut outputs.records;
+        if records.is_regular {
+            (answered, records.kept) = scan(&records.path, &mut records.file)?;
+        }
+        if let Some(errors) = outputs.errors.as_mut().filter(|errors| errors.is_regular) {
+            let (failed, kept) = scan_errors(&errors.path, &mut errors.file)?;
+            if !retry_failed {
+                errors.kept = kept;
                 answered.add_failed(failed);
-                Ok(whole)
-            })
-        });
-        let errors = errors.transpose()?;
-        if !records.is_regular && !answered.is_empty() {
+            }
+        }
+        if !outputs.records.is_regular && !answered.is_empty() {
             return Err(OpenError::new(&self.records, ScanError::NotResumable));
         }
-        Ok((sink(records, errors), answered))
+        Ok((outputs, answered))
+    }
+
+    /// Returns the input lines that [`Outputs::resume`] returns, but neither locks nor creates a file.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a file cannot be read, if it is damaged, if it was not written by a run,
+    /// or if `errors` contains answers.
+    pub fn answered(&self, retry_failed: bool) -> Result<AnsweredLines, OpenError> {
+        let open = |path: &Path| File::open(path).map_err(|error| OpenError::new(path, error));
+        let mut answered = AnsweredLines::default();
+        if self.records.is_file() {
+            (answered, _) = scan(&self.records, &mut open(&self.records)?)?;
+        }
+        if let Some(errors) = self.errors.as_ref().filter(|path| path.is_file()) {
+            let (failed, _) = scan_errors(errors, &mut open(errors)?)?;
+            if !retry_failed {
+                answered.add_failed(failed);
+            }
+        }
+        Ok(answered)
     }
 }
 
-fn sink(records: OutputFile, errors: Option<OutputFile>) -> Sink {
-    let stream = |file: OutputFile| -> (Compression, Box<dyn SyncWrite>) {
-        (Compression::from_path(&file.path), Box::new(file))
-    };
-    let (format, records) = stream(records);
-    Sink::new(format, records, errors.map(stream))
+/// Reads a file of a previous run. Returns the input lines that its records answer, and the length of
+/// its complete part, in bytes.
+fn scan(path: &Path, file: &mut File) -> Result<(AnsweredLines, u64), OpenError> {
+    let mut answered = AnsweredLines::default();
+    let kept = answered
+        .scan(Compression::from_path(path), &mut BufReader::with_capacity(1 << 16, file))
+        .map_err(|error| OpenError::new(path, error))?;
+    Ok((answered, kept))
+}
+
+/// Reads a file of failed lines as [`scan`] does. Returns an error if it contains answers.
+fn scan_errors(path: &Path, file: &mut File) -> Result<(AnsweredLines, u64), OpenError> {
+    let (failed, kept) = scan(path, file)?;
+    if failed.good > 0 {
+        return Err(OpenError::new(path, ScanError::AnswersInErrors));
+    }
+    Ok((failed, kept))
+}
+
+/// The open and locked files of a run. Their content is unchanged until [`OpenOutputs::truncate`].
+#[derive(Debug)]
+pub struct OpenOutputs {
+    records: OutputFile,
+    errors: Option<OutputFile>,
+}
+
+impl OpenOutputs {
+    /// Removes the content of the files that is to be removed, and returns a sink that appends to
+    /// the rest.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a file cannot be truncated.
+    pub fn truncate(mut self) -> Result<Sink, OpenError> {
+        for file in [&mut self.records].into_iter().chain(&mut self.errors) {
+            file.truncate()?;
+        }
+        let stream = |file: OutputFile| -> (Compression, Box<dyn SyncWrite>) {
+            (Compression::from_path(&file.path), Box::new(file))
+        };
+        let (format, records) = stream(self.records);
+        Ok(Sink::new(format, records, self.errors.map(stream)))
+    }
 }
 
 /// Returns `true` if `path` exists and is not a regular file.
@@ -104,45 +159,41 @@ fn is_pipe_or_device(path: &Path) -> bool {
 }
 
 /// An open output: a locked regular file, or a pipe or device. Its errors contain its path.
+#[derive(Debug)]
 struct OutputFile {
     path: PathBuf,
     file: File,
     is_regular: bool,
+    /// Number of bytes at the start of a regular file that are kept.
+    kept: u64,
 }
 
 impl OutputFile {
-    /// Opens and locks a file, creating it if necessary. Calls `kept_length` with its content, and
-    /// truncates the file to the number of bytes that `kept_length` returns. A pipe or device is
-    /// only opened.
-    fn open(
-        path: &Path,
-        kept_length: impl FnOnce(Compression, &mut BufReader<&mut File>) -> Result<u64, ScanError>,
-    ) -> Result<Self, OpenError> {
+    /// Opens and locks a file, creating it if necessary. A pipe or device is only opened.
+    fn open(path: &Path) -> Result<Self, OpenError> {
         let io_error = |error: io::Error| OpenError::new(path, error);
-        if is_pipe_or_device(path) {
-            let file = OpenOptions::new().write(true).open(path).map_err(io_error)?;
-            return Ok(Self { path: path.to_owned(), file, is_regular: false });
-        }
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map_err(io_error)?;
-        if !file.try_lock_exclusive().map_err(io_error)? {
+        let is_regular = !is_pipe_or_device(path);
+        let mut options = OpenOptions::new();
+        options.read(is_regular).write(true).create(is_regular).truncate(false);
+        let file = options.open(path).map_err(io_error)?;
+        if is_regular && !file.try_lock_exclusive().map_err(io_error)? {
             let busy = io::Error::new(
                 io::ErrorKind::WouldBlock,
                 "another run is writing to this file; wait until it has ended",
             );
             return Err(io_error(busy));
         }
-        let length =
-            kept_length(Compression::from_path(path), &mut BufReader::with_capacity(1 << 16, &mut file))
-                .map_err(|error| OpenError::new(path, error))?;
-        file.set_len(length).map_err(io_error)?;
-        file.seek(io::SeekFrom::Start(length)).map_err(io_error)?;
-        Ok(Self { path: path.to_owned(), file, is_regular: true })
+        Ok(Self { path: path.to_owned(), file, is_regular, kept: 0 })
+    }
+
+    /// Truncates a regular file to the bytes that are kept.
+    fn truncate(&mut self) -> Result<(), OpenError> {
+        if !self.is_regular {
+            return Ok(());
+        }
+        let truncated =
+            self.file.set_len(self.kept).and_then(|()| self.file.seek(io::SeekFrom::Start(self.kept)));
+        truncated.map(drop).map_err(|error| OpenError::new(&self.path, error))
     }
 
     fn with_path(&self, error: &io::Error) -> io::Error {

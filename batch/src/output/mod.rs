@@ -8,5 +8,5 @@ mod output_record;
 
 pub use answered_lines::{AnsweredLines, ScanError};
 pub use crash_safe_writer::{SYNC_EVERY, Sink};
-pub use files::{OpenError, Outputs};
+pub use files::{OpenError, OpenOutputs, Outputs};
 pub use output_record::{LineOutcome, ProviderResponse, Record};

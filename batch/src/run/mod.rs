@@ -157,7 +157,8 @@ impl Batch {
     /// calls in the queue, nor retries.
     ///
     /// Each line gets one record, except the lines in `answered` and the lines that have no answer
-    /// because of a stop or ceiling. Calls `on_progress` after every change and once per second.
+    /// because of a stop or ceiling. Calls `on_progress` after every change, once per second, and at
+    /// the end, also before an error is returned.
     ///
     /// # Cancel safety
     ///
@@ -181,9 +182,9 @@ impl Batch {
         let ended = self.process_lines(&mut run, lines, &mut on_progress).await;
         run.calls.abort_all();
         let written = run.write_early_records().await;
-        ended.and(written)?;
         run.update_progress();
         on_progress(&run.progress);
+        ended.and(written)?;
         Ok(run.progress)
     }
 
@@ -384,7 +385,7 @@ impl<'a> RunState<'a> {
                 self.progress.skipped += 1;
                 return Ok(());
             }
-            Some(false) => return Err(RunError::InputChanged(line.number)),
+            Some(false) => return Err(RunError::changed_line(line.number, &self.answered)),
             None => {}
         }
         let number = self.started_lines;

@@ -6,6 +6,8 @@ use std::time::Duration;
 use http::Uri;
 use tokio::task::JoinError;
 
+use crate::output::AnsweredLines;
+
 /// Why a run failed. Records that were written remain, and the next run resumes from them.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -21,6 +23,12 @@ pub enum RunError {
         "line {0} of the input has changed since it was answered; write to another output, or start again with --overwrite"
     )]
     InputChanged(u64),
+    /// The input line with this number has another text than when it failed in a previous run, whose
+    /// file of failed lines contains it.
+    #[error(
+        "line {0} of the input has changed since it failed; pass --retry-failed to send the failed lines again"
+    )]
+    FailedLineChanged(u64),
     /// The number of consecutive failed calls reached
     /// [`BatchOptions::max_consecutive_failures`](super::BatchOptions::max_consecutive_failures).
     #[error(
@@ -49,4 +57,11 @@ pub enum RunError {
     /// The task of a call panicked, which is a bug.
     #[error("a call panicked: {0}")]
     Panicked(#[from] JoinError),
+}
+
+impl RunError {
+    /// Returns the error for an input line that has another text than its record in `answered`.
+    pub(crate) fn changed_line(line: u64, answered: &AnsweredLines) -> Self {
+        if answered.can_retry(line) { Self::FailedLineChanged(line) } else { Self::InputChanged(line) }
+    }
 }

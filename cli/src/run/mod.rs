@@ -14,15 +14,15 @@ use http::{Method, Request, Response, Uri};
 use tidegate::transport::Http;
 use tidegate::{ErrorKind, RequestBody, ResponseBody, Transport};
 use tidegate_batch::{
-    AnsweredLines, Batch, BatchEnd, BatchOptions, BatchProgress, Ceilings, ENDPOINT_PATHS, Outputs, Prices,
-    RequestOverrides, RunError, Sink, Stop, read_lines, survey, write_records,
+    AnsweredLines, Batch, BatchEnd, BatchOptions, BatchProgress, Ceilings, ENDPOINT_PATHS, OpenOutputs,
+    Outputs, Prices, RequestOverrides, RunError, Sink, Stop, read_lines, survey, write_records,
 };
 use tidegate_sweep::redacted_url;
 use tokio::sync::{mpsc, watch};
 use tower::ServiceExt;
 
 use self::file_id::FileId;
-use self::input::Input;
+use self::input::{Input, Reader};
 use self::progress::{ProgressDisplay, done, format_spend};
 use self::provider::Provider;
 use crate::Failure;
@@ -83,15 +83,15 @@ pub(crate) struct Args {
     /// Discard existing output and start again
     #[arg(long)]
     overwrite: bool,
-    /// Retry the lines in the file of --errors, and empty this file first
-    #[arg(long, requires = "errors", conflicts_with = "overwrite")]
+    /// Retry the lines in the file of --errors, and empty this file first; not with --limit
+    #[arg(long, requires = "errors", conflicts_with_all = ["overwrite", "limit"])]
     retry_failed: bool,
     /// Process only the first N lines
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
     /// Maximum time without data from the server within one attempt (90s, 10m); time in the queue
     /// does not count
-    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = timeout)]
     timeout: Duration,
     /// Stop after this many consecutive failures that are not caused by the lines (wrong key, no
     /// credit), or when the server has been down for 30 minutes; 0 never stops
@@ -113,7 +113,8 @@ pub(crate) struct Args {
     /// 1,024 output tokens per answer, plus its thinking limit
     #[arg(long, value_name = "N", value_parser = count)]
     max_tokens: Option<u64>,
-    /// Read every line, print the maximum tokens and cost, and send nothing
+    /// Read every line and the existing output, print the maximum tokens and cost of the lines that
+    /// are not in the output, and send nothing
     #[arg(long)]
     dry_run: bool,
     /// Print the final summary as one line of JSON on standard output
@@ -122,6 +123,11 @@ pub(crate) struct Args {
     /// Print no progress and no final summary
     #[arg(long)]
     quiet: bool,
+}
+
+fn timeout(text: &str) -> Result<Duration, String> {
+    let timeout = duration(text)?;
+    (!timeout.is_zero()).then_some(timeout).ok_or_else(|| "must be longer than 0".to_owned())
 }
 
 fn not_negative(text: &str) -> Result<f64, String> {
@@ -140,21 +146,30 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         return Err(Failure::usage("--max-cost needs --price-in and --price-out"));
     }
     let input = Input::new(&args.input)?;
-    let output = args.output.as_path();
     if args.dry_run {
         return dry_run(args, input, &overrides, prices);
     }
     check_outputs(args)?;
+    let outputs = outputs(args)?;
     let provider = Provider::new(&args.provider)?;
     let runtime = tokio::runtime::Runtime::new()
         .map_err(|e| Failure::runtime(format!("cannot start the async runtime: {e}")))?;
+    let priced = prices != Prices::default();
     // Before the output is opened, because --overwrite discards what is in it.
     let Some(connection) = runtime.block_on(Connection::open(&provider))? else {
-        let progress = BatchProgress { ended: Some(BatchEnd::Stopped), ..BatchProgress::default() };
-        summary(args, &progress, prices != Prices::default())?;
-        return exit_status(args, &progress, 0);
+        return stopped_early(args, priced);
     };
-    let (sink, found) = open_output(args)?;
+    let lines = input.reopen()?;
+    let prepared = runtime.block_on(prepare(args, outputs, lines, connection.signals.clone()));
+    let Some(Prepared { outputs, found, total }) = prepared? else {
+        // An output that is a pipe without a reader must not keep the process alive.
+        runtime.shutdown_background();
+        return stopped_early(args, priced);
+    };
+    let sink = match outputs {
+        Some(outputs) => outputs.truncate().map_err(|e| Failure::usage(e.to_string()))?,
+        None => Sink::stdout(),
+    };
     let reported = (!args.quiet).then_some(&found).filter(|found| !found.is_empty() || found.torn > 0);
     if let Some(found) = reported {
         let torn = if found.torn > 0 {
@@ -164,20 +179,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         };
         note(format_args!(
             "{}: resuming after {} answered and {} failed lines{torn}",
-            output.display(),
+            args.output.display(),
             found.good,
             found.failed
         ));
     }
-    // The input is counted before any call is paid for, so that progress has a total and a changed
-    // input is detected.
-    let total = match input.reopen()? {
-        Some(lines) => {
-            let survey = survey(lines, args.limit, &found, None).map_err(|e| failed(&e))?;
-            Some(survey.lines)
-        }
-        None => None,
-    };
     let options = BatchOptions {
         base: provider.base,
         headers: provider.headers,
@@ -188,14 +194,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         read_timeout: args.timeout,
         max_consecutive_failures: args.give_up_after,
     };
-    let display = ProgressDisplay::new(total, prices, args.quiet);
+    let mut display = ProgressDisplay::new(total, prices, args.quiet);
     let failed_before = found.failed;
-    let result = runtime.block_on(run_batch(args, connection, options, found, input, sink, display));
+    let result = runtime.block_on(run_batch(args, connection, options, found, input, sink, &mut display));
     // A blocked reader of standard input or an abandoned call must not keep the process alive.
     runtime.shutdown_background();
-    let progress = result?;
-    summary(args, &progress, prices != Prices::default())?;
-    exit_status(args, &progress, failed_before)
+    let progress = display.last();
+    // Also of a run that has failed, because its answers were paid for.
+    summary(args, progress, priced)?;
+    result?;
+    exit_status(args, progress, failed_before)
 }
 
 /// Returns an error if an output is the input, or if two outputs would be mixed in one file.
@@ -222,37 +230,84 @@ fn check_outputs(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Opens the output files or standard output. Returns the input lines that the files already
-/// answer, which are none for standard output.
-fn open_output(args: &Args) -> Result<(Sink, AnsweredLines), Failure> {
+/// Returns the output files, or `None` for standard output.
+fn outputs(args: &Args) -> Result<Option<Outputs>, Failure> {
     if is_stdio(&args.output) {
         if args.errors.is_some() || args.overwrite {
             return Err(Failure::usage(
                 "--errors and --overwrite need an output file; -o - is standard output",
             ));
         }
-        return Ok((Sink::stdout(), AnsweredLines::default()));
+        return Ok(None);
     }
     if args.errors.as_deref().is_some_and(is_stdio) {
         return Err(Failure::usage("--errors needs a file; without --errors, failures are in the output"));
     }
-    let outputs = Outputs { records: args.output.clone(), errors: args.errors.clone() };
     let is_one_file = |errors: &PathBuf| {
         let id = FileId::from_output(errors);
         let is_new = !errors.exists();
         (is_new && *errors == args.output) || (id.is_some() && id == FileId::from_output(&args.output))
     };
-    if outputs.errors.as_ref().is_some_and(is_one_file) {
+    if args.errors.as_ref().is_some_and(is_one_file) {
         return Err(Failure::usage(
             "--errors is the output file; name another file, or leave --errors out to write failures to the output",
         ));
     }
-    let opened = if args.overwrite {
-        outputs.overwrite().map(|sink| (sink, AnsweredLines::default()))
-    } else {
-        outputs.resume(args.retry_failed)
+    Ok(Some(Outputs { records: args.output.clone(), errors: args.errors.clone() }))
+}
+
+/// The open outputs, and what is known before any request is sent.
+struct Prepared {
+    /// `None` is standard output.
+    outputs: Option<OpenOutputs>,
+    /// The input lines that the outputs answer.
+    found: AnsweredLines,
+    /// Number of lines of the input. `None` if the input can be read only once.
+    total: Option<u64>,
+}
+
+/// Opens the outputs, and reads what is in them. Then reads the input once: progress gets a total, and a
+/// changed or damaged input is found before a file is truncated or a call is paid for. Returns `None` if
+/// a signal arrives before that.
+async fn prepare(
+    args: &Args,
+    outputs: Option<Outputs>,
+    lines: Option<Reader>,
+    signals: watch::Receiver<usize>,
+) -> Result<Option<Prepared>, Failure> {
+    let (overwrite, retry_failed, limit) = (args.overwrite, args.retry_failed, args.limit);
+    let open_and_count = move || {
+        let (outputs, found) = match outputs {
+            None => (None, AnsweredLines::default()),
+            Some(outputs) => {
+                let opened = if overwrite {
+                    outputs.overwrite().map(|outputs| (outputs, AnsweredLines::default()))
+                } else {
+                    outputs.resume(retry_failed)
+                };
+                let (outputs, found) = opened.map_err(|e| Failure::usage(e.to_string()))?;
+                (Some(outputs), found)
+            }
+        };
+        let survey = lines.map(|lines| survey(lines, limit, &found, None)).transpose();
+        let total = survey.map_err(|e| failed(&e))?.map(|survey| survey.lines);
+        Ok(Prepared { outputs, found, total })
     };
-    opened.map_err(|e| Failure::usage(e.to_string()))
+    tokio::select! {
+        prepared = tokio::task::spawn_blocking(open_and_count) => match prepared {
+            Ok(prepared) => prepared.map(Some),
+            Err(e) => Err(Failure::runtime(format!("cannot open the output: {e}"))),
+        },
+        () = received(signals, 1) => Ok(None),
+    }
+}
+
+/// Reports that a signal has ended a run before it has sent or changed anything.
+fn stopped_early(args: &Args, priced: bool) -> Result<(), Failure> {
+    let progress = BatchProgress { ended: Some(BatchEnd::Stopped), ..BatchProgress::default() };
+    summary(args, &progress, priced)?;
+    let text = "stopped before anything was sent; run the same command again".to_owned();
+    Err(Failure { code: 3, text })
 }
 
 /// A provider that was reached, and what a run needs to send requests to it.
@@ -288,8 +343,8 @@ async fn run_batch(
     found: AnsweredLines,
     input: Input,
     sink: Sink,
-    mut display: ProgressDisplay,
-) -> Result<BatchProgress, Failure> {
+    display: &mut ProgressDisplay,
+) -> Result<(), Failure> {
     let Connection { batch, signals } = connection;
     let (send_lines, lines) = mpsc::channel(LINES_READ_AHEAD);
     let (reader, limit) = (input.lines(), args.limit);
@@ -331,7 +386,7 @@ async fn run_batch(
         Ok(progress) if progress.ended == Some(BatchEnd::Cancelled) => {
             Err(ended_early("the calls in flight"))
         }
-        result => result.map_err(|e| failed(&e)),
+        result => result.map(drop).map_err(|e| failed(&e)),
     }
 }
 
@@ -412,10 +467,12 @@ fn moved_to(response: &Response<ResponseBody>) -> Option<String> {
     shown.trim_end_matches('/').ends_with("/models").then_some(shown)
 }
 
-/// Reads every line, and prints how many are invalid and the maximum tokens and cost. Sends
-/// nothing.
+/// Reads every line and the existing outputs, and prints how many lines are invalid, and the maximum
+/// tokens and cost of those that the outputs do not answer. Sends nothing, and changes no file.
 fn dry_run(args: &Args, input: Input, overrides: &RequestOverrides, prices: Prices) -> Result<(), Failure> {
-    let found = AnsweredLines::default();
+    let outputs = outputs(args)?.filter(|_| !args.overwrite);
+    let found = outputs.map(|outputs| outputs.answered(args.retry_failed)).transpose();
+    let found = found.map_err(|e| Failure::usage(e.to_string()))?.unwrap_or_default();
     let survey =
         survey(input.lines(), args.limit, &found, Some((overrides, prices))).map_err(|e| failed(&e))?;
     if args.json {
@@ -423,6 +480,12 @@ fn dry_run(args: &Args, input: Input, overrides: &RequestOverrides, prices: Pric
     } else {
         let malformed: u64 = survey.malformed.values().map(|(count, _)| count).sum();
         print_line(format_args!("{} lines, {} of them invalid", survey.lines, malformed))?;
+        if survey.done > 0 {
+            print_line(format_args!(
+                "{} of them are in the output already, and not sent again",
+                survey.done
+            ))?;
+        }
         for (code, (count, first)) in &survey.malformed {
             print_line(format_args!("  {code}: {count} (first: {first})"))?;
         }

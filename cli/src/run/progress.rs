@@ -25,6 +25,8 @@ pub(super) struct ProgressDisplay {
     /// once.
     total: Option<u64>,
     priced: bool,
+    /// The last update, whether it was shown or not.
+    last: BatchProgress,
     /// Time of the last update that was shown, in seconds since the start of the run.
     shown_at: f64,
     /// The updates shown during the last [`RATE_WINDOW_S`] seconds: their time in seconds since the
@@ -42,10 +44,24 @@ impl ProgressDisplay {
                 ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
             )
         });
-        Self { bar, quiet, total, priced: prices != Prices::default(), shown_at: 0.0, past: VecDeque::new() }
+        Self {
+            bar,
+            quiet,
+            total,
+            priced: prices != Prices::default(),
+            last: BatchProgress::default(),
+            shown_at: 0.0,
+            past: VecDeque::new(),
+        }
+    }
+
+    /// Returns the last update.
+    pub(super) fn last(&self) -> &BatchProgress {
+        &self.last
     }
 
     pub(super) fn update(&mut self, progress: &BatchProgress) {
+        self.last.clone_from(progress);
         let now = progress.seconds;
         let every = if self.bar.is_some() { 0.1 } else { PLAIN_INTERVAL_S };
         if self.quiet || now - self.shown_at < every {
