@@ -81,8 +81,8 @@ impl Compression {
     ///
     /// # Errors
     ///
-    /// Returns an error if the piece is incomplete or damaged. The zstd frames of earlier versions have
-    /// no checksum, so damage may remain unnoticed in them.
+    /// Returns an error if the piece is incomplete or damaged. The zstd frames of earlier versions
+    /// have no checksum, so damage may remain unnoticed in them.
     pub(crate) fn next_piece(self, file: &mut impl BufRead, max_bytes: u64) -> io::Result<Option<Vec<u8>>> {
         if file.fill_buf()?.is_empty() {
             return Ok(None);

@@ -47,7 +47,8 @@ const MAX_MODELS: usize = 20;
 ///
 /// Returns [`RunError::Input`] if reading fails. Returns [`RunError::InputChanged`] or
 /// [`RunError::FailedLineChanged`] if an answered line has another text now, and
-/// [`RunError::InputChanged`] if all lines were read and the input ends before the last answered line.
+/// [`RunError::InputChanged`] if all lines were read and the input ends before the last answered
+/// line.
 pub fn survey<R: BufRead>(
     mut lines: Lines<R>,
     limit: Option<u64>,

@@ -10,8 +10,9 @@
 //! Output files only grow. They contain one record per line, and each record contains the number
 //! and the checksum of the input line that it answers. The output therefore is its own journal:
 //! [`Outputs::resume`] reads it, and returns the [`AnsweredLines`], which are not sent again.
-//! [`OpenOutputs::truncate`] removes an incomplete end. If the process is killed at any time, no line is lost and no line has
-//! two records. A call that was in flight is sent again, and the provider may bill it twice.
+//! [`OpenOutputs::truncate`] removes an incomplete end. If the process is killed at any time, no
+//! line is lost and no line has two records. A call that was in flight is sent again, and the
+//! provider may bill it twice.
 
 mod blocking_files;
 mod compression;

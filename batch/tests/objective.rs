@@ -244,8 +244,8 @@ fn provider_that_rejects_streams_still_answers_every_line() {
     });
 }
 
-/// Runs 1,000 lines over a server whose first `failing` streams end without a finish reason. Returns the
-/// number of streams that were requested.
+/// Runs 1,000 lines over a server whose first `failing` streams end without a finish reason.
+/// Returns the number of streams that were requested.
 fn streams_of_a_run(failing: u32) -> u32 {
     const STREAM: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"ok\"}}]}\n\n";
     const FINISHED: &str =

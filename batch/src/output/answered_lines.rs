@@ -181,8 +181,8 @@ impl AnsweredLines {
             match read {
                 Some(read) => read.into_iter().try_for_each(|read| self.add_once(read))?,
                 None if lines().next().is_some_and(could_be_torn) => {
-                    // Zstd frames of earlier versions have no checksum, so one that ends in zeros may
-                    // be decoded to garbage.
+                    // Zstd frames of earlier versions have no checksum, so one that ends in zeros
+                    // may be decoded to garbage.
                     let is_torn = format == Compression::Zstd && file.ends_in_zeros()?;
                     return if is_torn {
                         Ok((piece_start, file.count))

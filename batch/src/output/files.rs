@@ -51,8 +51,8 @@ impl Outputs {
     }
 
     /// Opens and locks the files of a previous run, and returns the input lines that their records
-    /// answer. Incomplete records at the ends of the files are to be removed. If both files answer a
-    /// line, the record in `records` counts. With `retry_failed`, the whole content of the file
+    /// answer. Incomplete records at the ends of the files are to be removed. If both files answer
+    /// a line, the record in `records` counts. With `retry_failed`, the whole content of the file
     /// `errors` is to be removed, and its lines are not returned, so that they are sent again. If
     /// `errors` is `None`, `retry_failed` has no effect.
     ///
@@ -86,7 +86,8 @@ impl Outputs {
         Ok((outputs, answered))
     }
 
-    /// Returns the input lines that [`Outputs::resume`] returns, but neither locks nor creates a file.
+    /// Returns the input lines that [`Outputs::resume`] returns, but neither locks nor creates a
+    /// file.
     ///
     /// # Errors
     ///
@@ -108,8 +109,8 @@ impl Outputs {
     }
 }
 
-/// Reads a file of a previous run. Returns the input lines that its records answer, and the length of
-/// its complete part, in bytes.
+/// Reads a file of a previous run. Returns the input lines that its records answer, and the length
+/// of its complete part, in bytes.
 fn scan(path: &Path, file: &mut File) -> Result<(AnsweredLines, u64), OpenError> {
     let mut answered = AnsweredLines::default();
     let kept = answered

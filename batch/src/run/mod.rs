@@ -157,8 +157,8 @@ impl Batch {
     /// calls in the queue, nor retries.
     ///
     /// Each line gets one record, except the lines in `answered` and the lines that have no answer
-    /// because of a stop or ceiling. Calls `on_progress` after every change, once per second, and at
-    /// the end, also before an error is returned.
+    /// because of a stop or ceiling. Calls `on_progress` after every change, once per second, and
+    /// at the end, also before an error is returned.
     ///
     /// # Cancel safety
     ///
@@ -280,8 +280,8 @@ struct LineRequest {
     bytes: usize,
     /// Maximum that one request can cost.
     max_spend: Spend,
-    /// Number of responses that broke off, were not JSON objects, or were errors with the status of a
-    /// success.
+    /// Number of responses that broke off, were not JSON objects, or were errors with the status of
+    /// a success.
     broken: u32,
 }
 

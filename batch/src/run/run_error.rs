@@ -23,8 +23,8 @@ pub enum RunError {
         "line {0} of the input has changed since it was answered; write to another output, or start again with --overwrite"
     )]
     InputChanged(u64),
-    /// The input line with this number has another text than when it failed in a previous run, whose
-    /// file of failed lines contains it.
+    /// The input line with this number has another text than when it failed in a previous run,
+    /// whose file of failed lines contains it.
     #[error(
         "line {0} of the input has changed since it failed; pass --retry-failed to send the failed lines again"
     )]

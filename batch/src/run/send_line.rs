@@ -49,10 +49,10 @@ pub(super) struct PreparedRequest {
 
 /// Whether a run streams answers. Shared by the requests of the run.
 ///
-/// A stream fails if it cannot be joined to an answer, but the same request is then answered without
-/// streaming. The run stops streaming after [`MAX_STREAM_FAILURES`] failures without a joined stream
-/// in between. A failure does not count if a stream was joined between it and the answer without
-/// streaming, because a restart of the server breaks all open streams at once.
+/// A stream fails if it cannot be joined to an answer, but the same request is then answered
+/// without streaming. The run stops streaming after [`MAX_STREAM_FAILURES`] failures without a
+/// joined stream in between. A failure does not count if a stream was joined between it and the
+/// answer without streaming, because a restart of the server breaks all open streams at once.
 #[derive(Debug)]
 pub(super) struct Streaming {
     joined: AtomicU32,

@@ -266,9 +266,9 @@ struct Prepared {
     total: Option<u64>,
 }
 
-/// Opens the outputs, and reads what is in them. Then reads the input once: progress gets a total, and a
-/// changed or damaged input is found before a file is truncated or a call is paid for. Returns `None` if
-/// a signal arrives before that.
+/// Opens the outputs, and reads what is in them. Then reads the input once: progress gets a total,
+/// and a changed or damaged input is found before a file is truncated or a call is paid for.
+/// Returns `None` if a signal arrives before that.
 async fn prepare(
     args: &Args,
     outputs: Option<Outputs>,
@@ -467,8 +467,9 @@ fn moved_to(response: &Response<ResponseBody>) -> Option<String> {
     shown.trim_end_matches('/').ends_with("/models").then_some(shown)
 }
 
-/// Reads every line and the existing outputs, and prints how many lines are invalid, and the maximum
-/// tokens and cost of those that the outputs do not answer. Sends nothing, and changes no file.
+/// Reads every line and the existing outputs, and prints how many lines are invalid, and the
+/// maximum tokens and cost of those that the outputs do not answer. Sends nothing, and changes no
+/// file.
 fn dry_run(args: &Args, input: Input, overrides: &RequestOverrides, prices: Prices) -> Result<(), Failure> {
     let outputs = outputs(args)?.filter(|_| !args.overwrite);
     let found = outputs.map(|outputs| outputs.answered(args.retry_failed)).transpose();
