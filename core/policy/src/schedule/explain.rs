@@ -93,7 +93,9 @@ impl<W> Scheduler<W> {
         let blocked_since = selector.blocked_since(rule, call);
         let waited = now.saturating_duration_since(queued_at);
         let ready = ready.map(|at| at.saturating_duration_since(now));
+        // Zero means that nothing whose end is predicted delays the call. Something else may.
         let expected = self.expected_wait(now, call, ahead_in_line);
+        let expected = expected.filter(|wait| !wait.is_zero() || rule == Rule::Turn);
         WaitExplanation {
             rule,
             origin: self.capacity.budgets.origin(rule),

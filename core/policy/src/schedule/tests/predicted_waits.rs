@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::budget::RateBudgets;
+use crate::kv::Kv;
 use crate::testing::epoch;
 use tidegate_config::{Counting, RateConfig};
 use tidegate_share::{Lease, LeaseTimes, LeaseUpdate};
@@ -148,4 +149,23 @@ fn pace_of_slots_is_known_while_other_processes_use_the_rest() {
     let brief = Ticket { deadline: now + Duration::from_secs(5), ..ticket("a", Lane::Standard, now) };
     let refusal = scheduler.try_admit(now, &brief).expect_err("sixty calls are ahead");
     assert_eq!(refusal.reason, Reason::PredictedWait);
+}
+
+/// The memory of a single server has room, and no release of a slot was observed.
+#[test]
+fn wait_for_a_slot_that_nothing_predicts_is_not_expected_to_end_at_once() {
+    let now = epoch();
+    let resources = Resources { budgets: Arc::default(), kv: Some(Kv::new(10_000, 0.1)) };
+    let mut configured = settings(2);
+    named(&mut configured, "capped", 1.0, Some(1));
+    let mut scheduler = Scheduler::with(&configured, resources, now);
+    let running =
+        ["capped", "a"].map(|tenant| admit(&mut scheduler, now, &ticket(tenant, Lane::Standard, now)));
+    let full = queue(&mut scheduler, now, ticket("a", Lane::Standard, now), "full");
+    let why = scheduler.explain(now, full).expect("it waits");
+    assert_eq!((why.rule, why.expected), (Rule::Slots, None));
+    let capped = queue(&mut scheduler, now, ticket("capped", Lane::Standard, now), "capped");
+    let why = scheduler.explain(now, capped).expect("it waits");
+    assert_eq!((why.rule, why.expected), (Rule::TenantCap, None));
+    running.into_iter().for_each(|grant| scheduler.release(now, grant));
 }
