@@ -7,9 +7,9 @@
 //! grow. If a call waits that long, and the next call too, without more calls being decoded, the batch is
 //! full, and its size is the maximum number of calls that were decoded in that time.
 //!
-//! The size grows if more calls are decoded at the same time, and by one if two calls in succession do
-//! not wait although the batch should be full. It is forgotten some time after the batch was last seen
-//! to be full.
+//! The size grows if more calls are decoded at the same time, and by one if two calls do not wait although
+//! the batch should be full, and no call waits in between. It is forgotten some time after the batch was
+//! last seen to be full.
 //!
 //! If ends of calls follow each other faster than the engine reads prompts, as with a large batch, a full
 //! batch delays calls little, and its size is not found.
@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 /// Time to the first token from which a call waited for the end of another one, divided by the time
 /// that the prompts of all calls awaiting their first token take on a quiet upstream.
 const WAITED: f64 = 1.5;
-/// The number of calls in succession that do not wait in a full batch until its size grows by one.
-const MIN_PROMPT: u32 = 2;
+/// The number of calls that do not wait although the batch should be full until its size grows by one.
+const MIN_UNDELAYED: u32 = 2;
 /// Time after which the size is forgotten.
 const KNOWN_FOR: Duration = Duration::from_secs(60);
 
@@ -32,8 +32,10 @@ pub(super) struct BatchSize {
     /// The maximum number of decoded calls since the first of the last calls in succession that waited.
     /// `None` if the last call did not wait.
     peak: Option<usize>,
-    /// The number of the last calls in succession that did not wait in a full batch.
-    prompt: u32,
+    /// The number of calls that did not wait although the batch should have been full, since the last call
+    /// that waited and since the size last grew because of such calls. Calls that found the batch not full
+    /// are not counted.
+    undelayed: u32,
 }
 
 impl BatchSize {
@@ -50,14 +52,14 @@ impl BatchSize {
         self.known = self.known.map(|(at, _)| (at, size));
         if slowdown < WAITED {
             self.peak = None;
-            self.prompt += u32::from(decoded == size);
-            if self.prompt >= MIN_PROMPT {
-                self.prompt = 0;
+            self.undelayed += u32::from(self.calls() == Some(decoded));
+            if self.undelayed >= MIN_UNDELAYED {
+                self.undelayed = 0;
                 self.known = self.known.map(|(at, _)| (at, size + 1));
             }
             return;
         }
-        self.prompt = 0;
+        self.undelayed = 0;
         match self.peak {
             Some(peak) if decoded <= peak => self.known = Some((now, size.max(peak))),
             _ => self.peak = Some(decoded),
