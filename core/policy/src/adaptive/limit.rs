@@ -382,7 +382,7 @@ impl Limit {
     }
 
     /// Returns the state of the limit for snapshots and metrics.
-    pub fn view(&self) -> LimitView {
+    pub fn view(&self, now: Instant) -> LimitView {
         let of_calls = self.first_tokens.fraction().max(self.answers.fraction());
         let evidence = of_calls.max(self.pace_evidence.fraction());
         LimitView {
@@ -396,7 +396,7 @@ impl Limit {
             slow_start: self.percentile.is_none() && matches!(self.growth, Growth::SlowStart),
             objective: self.settings.objective,
             late: self.late_share,
-            evidence: self.percentile.as_ref().map_or(evidence, Percentile::evidence),
+            evidence: self.percentile.as_ref().map_or(evidence, |percentile| percentile.evidence(now)),
             cuts: self.slots.count(false),
             raises: self.slots.count(true),
             moves: self.slots.counts,

@@ -35,13 +35,16 @@ pub(super) struct Percentile {
     pub(super) tick_at: Instant,
     /// Number of ticks left during which a percentile above the dead band has no effect.
     held_ticks: u32,
+    /// The percentile at the last tick, as a multiple of the threshold. 0 before the first tick, and if
+    /// the window was empty.
+    last: f64,
 }
 
 impl Percentile {
     /// Creates a detector with an empty window. The first tick is one tick interval after `now`.
     pub(super) fn new(settings: tidegate_config::Percentile, now: Instant) -> Self {
         let tick_at = duration::after(now, settings.tick);
-        Self { tick_at, settings, window: VecDeque::new(), held_ticks: 0 }
+        Self { tick_at, settings, window: VecDeque::new(), held_ticks: 0, last: 0.0 }
     }
 
     /// Adds a first token, or a response that does not stream, to the window. `multiple` is its
@@ -60,7 +63,9 @@ impl Percentile {
         }
         let held = self.held_ticks > 0;
         self.held_ticks = self.held_ticks.saturating_sub(1);
-        let Some((class, at)) = self.quantile() else { return PercentileVerdict::Within };
+        let quantile = self.quantile();
+        self.last = quantile.map_or(0.0, |(_, at)| at);
+        let Some((class, at)) = quantile else { return PercentileVerdict::Within };
         if at > 1.0 + self.settings.band && !held {
             self.held_ticks = self.settings.hold;
             PercentileVerdict::Above(class)
@@ -71,10 +76,13 @@ impl Percentile {
         }
     }
 
-    /// Returns the percentile divided by the upper end of the dead band, or 0 for an empty window.
-    /// The limit is cut above 1.
-    pub(super) fn evidence(&self) -> f64 {
-        self.quantile().map_or(0.0, |(_, at)| at / (1.0 + self.settings.band))
+    /// Returns the percentile at the last tick, divided by the upper end of the dead band, or 0 if all
+    /// latencies are older than the window. The limit is cut above 1.
+    pub(super) fn evidence(&self, now: Instant) -> f64 {
+        let age = |at: Instant| now.saturating_duration_since(at);
+        // While no call is in flight, there are no ticks.
+        let is_recent = self.window.back().is_some_and(|(at, ..)| age(*at) <= self.settings.window);
+        if is_recent { self.last / (1.0 + self.settings.band) } else { 0.0 }
     }
 
     /// Returns the latency class of the call at the percentile, and its latency as a multiple of
@@ -115,6 +123,16 @@ mod tests {
         }
         let (mut percentile, at) = percentile();
         assert_eq!(percentile.tick(at(5)), PercentileVerdict::Within, "the window is empty");
+    }
+
+    #[test]
+    fn evidence_ends_with_the_window() {
+        let (mut percentile, at) = percentile();
+        (0..100).for_each(|_| percentile.observe(at(1), 0, 2.5));
+        percentile.tick(at(5));
+        let window = percentile.settings.window.as_secs();
+        assert_eq!(percentile.evidence(at(1 + window)), 2.5 / (1.0 + percentile.settings.band));
+        assert_eq!(percentile.evidence(at(2 + window)), 0.0, "no tick has removed the latencies");
     }
 
     #[test]

@@ -67,7 +67,7 @@ impl Run {
     }
 
     fn causes(&self) -> Vec<DecisionCause> {
-        self.limit.view().decisions.iter().map(|decision| decision.cause).collect()
+        self.limit.view(self.now).decisions.iter().map(|decision| decision.cause).collect()
     }
 }
 
@@ -104,9 +104,9 @@ fn overdue_call_counts_before_it_is_answered() {
     (0..5).for_each(|_| run.round(STREAM, 100, 100));
     let calls = run.fill(STREAM, 100);
     run.pass(999);
-    assert_eq!(run.limit.view().cuts, 0);
+    assert_eq!(run.limit.view(run.now).cuts, 0);
     run.pass(2);
-    let view = run.limit.view();
+    let view = run.limit.view(run.now);
     assert_eq!(view.cuts, 1, "three that are late are enough, and all are of one epoch");
     assert_eq!(view.decisions.last().map(|last| last.awaiting), Some(run.limit.first_token_limit()));
     assert!(
@@ -115,7 +115,7 @@ fn overdue_call_counts_before_it_is_answered() {
         view.limit
     );
     run.pass(60_000);
-    assert_eq!(run.limit.view().cuts, 1, "what was sent before a cut is judged no more");
+    assert_eq!(run.limit.view(run.now).cuts, 1, "what was sent before a cut is judged no more");
     calls.into_iter().for_each(|call| run.limit.on_ended(run.now, call, Ended::Cancelled));
 }
 
@@ -127,7 +127,7 @@ fn dead_band_keeps_the_limit() {
     (0..50).for_each(|_| run.round(STREAM, 100, 800));
     let after = run.limit.first_token_limit();
     assert!((before..before + 4).contains(&after), "{before} may await their first token, then {after}");
-    assert_eq!(run.limit.view().cuts, 0);
+    assert_eq!(run.limit.view(run.now).cuts, 0);
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn cancelled_calls_are_not_samples() {
         run.pass(500);
         calls.into_iter().for_each(|call| run.limit.on_ended(run.now, call, Ended::Cancelled));
     }
-    let view = run.limit.view();
+    let view = run.limit.view(run.now);
     assert_eq!((view.limit, view.cuts, view.raises, view.awaiting), (8, 0, 0, 0));
 }
 
@@ -228,7 +228,7 @@ fn unary_calls_are_judged_by_output_length() {
     let mut run = Run::new(&settings(Some(1_000)));
     (0..10).for_each(|_| run.round(WHOLE, 100, 5_000));
     assert_eq!(run.limit.slots(), 64, "five seconds are what such an answer takes");
-    assert_eq!(run.limit.view().awaiting, 0);
+    assert_eq!(run.limit.view(run.now).awaiting, 0);
     run.round(WHOLE, 100, 30_000);
     assert_eq!(run.causes().last().copied(), Some(DecisionCause::Late));
 }
@@ -350,7 +350,7 @@ proptest! {
                 Event::Pass(ms) => run.pass(ms),
                 _ => {}
             }
-            let view = run.limit.view();
+            let view = run.limit.view(run.now);
             prop_assert!((least..=settings.max).contains(&view.limit), "{view:?}");
             prop_assert!(run.limit.first_token_limit() >= 1);
             prop_assert_eq!(view.awaiting, calls.iter().filter(|(_, awaits)| *awaits).count());
@@ -360,14 +360,14 @@ proptest! {
             run.limit.on_tick(run.now);
             prop_assert!(run.limit.next_wake().is_none_or(|wake| wake > run.now), "all that is due was done");
         }
-        for pair in run.limit.view().decisions.windows(2) {
+        for pair in run.limit.view(run.now).decisions.windows(2) {
             prop_assert_eq!(pair[0].to, pair[1].from);
             prop_assert!(pair[1].cause.raises() == (pair[1].to > pair[1].from), "{pair:?}");
         }
         for (call, _) in calls {
             run.limit.on_ended(run.now, call, Ended::Cancelled);
         }
-        prop_assert_eq!(run.limit.view().awaiting, 0);
+        prop_assert_eq!(run.limit.view(run.now).awaiting, 0);
         run.pass(1_000_000);
         prop_assert!(run.limit.next_wake().is_none(), "an idle limit wakes nobody");
     }
@@ -606,9 +606,10 @@ fn mean_in_flight(settings: &LimitSettings, answers: Answers, places: usize, sec
     let mut run = Run::new(settings);
     let (mut queue, mut running) = (std::collections::VecDeque::new(), Vec::new());
     let (mut sum, mut number) = (0, 0);
-    let mut before = (run.limit.view().cuts, run.limit.slots(), run.limit.first_token_limit());
-    let mut check = |limit: &Limit| {
-        let after = (limit.view().cuts, limit.slots(), limit.first_token_limit());
+    let mut before = (run.limit.view(run.now).cuts, run.limit.slots(), run.limit.first_token_limit());
+    let mut check = |run: &Run| {
+        let limit = &run.limit;
+        let after = (limit.view(run.now).cuts, limit.slots(), limit.first_token_limit());
         let lowered = after.1 < before.1 || after.2 < before.2;
         assert!(after.0 == before.0 || lowered, "{answers:?}: a cut from {before:?} to {after:?}");
         before = after;
@@ -618,7 +619,7 @@ fn mean_in_flight(settings: &LimitSettings, answers: Answers, places: usize, sec
             number += 1;
             let streams = answers == Answers::Streamed || answers == Answers::Mixed && number % 2 == 0;
             queue.push_back(run.limit.on_sent(run.now, CallKind { streams, ..STREAM }));
-            check(&run.limit);
+            check(&run);
         }
         while running.len() < places
             && let Some(call) = queue.pop_front()
@@ -628,18 +629,18 @@ fn mean_in_flight(settings: &LimitSettings, answers: Answers, places: usize, sec
         let end = run.now + Duration::from_millis(STEP);
         if let Some(wake) = run.limit.next_wake().filter(|wake| *wake <= end) {
             run.limit.on_tick(run.now.max(wake));
-            check(&run.limit);
+            check(&run);
         }
         run.now = end;
         for (since, call) in &mut running {
             if at - *since == 50 {
                 run.limit.on_first_token(run.now, call);
-                check(&run.limit);
+                check(&run);
             }
         }
         while let Some(ended) = running.iter().position(|(since, _)| at - since >= 1_050) {
             run.limit.on_ended(run.now, running.swap_remove(ended).1, Ended::Completed { output: 100 });
-            check(&run.limit);
+            check(&run);
         }
         sum += if at >= seconds * 500 { queue.len() + running.len() } else { 0 };
     }

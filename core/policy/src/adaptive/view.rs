@@ -70,7 +70,7 @@ pub struct LimitView {
     /// if no call was evaluated yet.
     pub late: Option<f64>,
     /// Evidence that calls are late, as a fraction of what a cut needs: the limit is cut at 1. The
-    /// percentile detector may report more than 1 between two ticks.
+    /// percentile detector reports the value of its last tick, which may be more than 1.
     pub evidence: f64,
     /// Number of cuts since the limit was created. Cuts for 429s within a second of each other
     /// count once.

@@ -321,7 +321,7 @@ mod tests {
                         }
                         let awaiting = open.iter().filter(|(_, awaits)| *awaits).count();
                         prop_assert_eq!(observer.others.len(), open.len());
-                        prop_assert_eq!(seen.view().awaiting, awaiting);
+                        prop_assert_eq!(seen.view(now).awaiting, awaiting);
                     }
                     Action::Appoint => {
                         term += 1;
@@ -330,7 +330,7 @@ mod tests {
                 }
             }
             observer.on_appointed(now, &mut seen, None, 1);
-            prop_assert_eq!((observer.others.len(), seen.view().awaiting), (0, 0));
+            prop_assert_eq!((observer.others.len(), seen.view(now).awaiting), (0, 0));
         }
     }
 }

@@ -289,7 +289,7 @@ impl Limiter {
         // Of the first token for targets, and of the whole call for tools.
         let objective = limit.settings.objective.or(limit.settings.latency);
         Some(AdaptiveView {
-            limit: LimitView { objective, ..limit.view() },
+            limit: LimitView { objective, ..limit.view(now) },
             ceiling: limit.settings.max,
             saturated: self.shortage(in_flight).is_some() && limit.last_breach().is_some_and(lately),
         })

@@ -101,12 +101,12 @@ impl BatchingEngine {
         while self.run.now < began + Duration::from_secs(seconds) {
             self.step(kind);
             if self.run.now > began + Duration::from_secs(seconds) / 2 {
-                cuts.get_or_insert(self.run.limit.view().cuts);
+                cuts.get_or_insert(self.run.limit.view(self.run.now).cuts);
                 self.waited += self.waiting.len();
                 self.ran += self.running.len();
             }
         }
-        self.run.limit.view().cuts - cuts.unwrap_or(0)
+        self.run.limit.view(self.run.now).cuts - cuts.unwrap_or(0)
     }
 }
 
@@ -119,7 +119,7 @@ fn equal_calls_do_not_keep_the_limit_above_the_capacity() {
             let mut engine = BatchingEngine::new(&LimitSettings { max: 256, ..settings(objective) }, places);
             let kind = CallKind { input: prompt, output: 50, streams: true };
             let cuts = engine.cuts(kind, 120);
-            let (slots, view) = (engine.run.limit.slots(), engine.run.limit.view());
+            let (slots, view) = (engine.run.limit.slots(), engine.run.limit.view(engine.run.now));
             let name = format!("{objective:?}, {prompt} tokens, {places} places: {slots} slots, {cuts} cuts");
             assert!(!view.slow_start && cuts <= 8, "{name}");
             assert!((places..=places + 4).contains(&slots), "{name}");

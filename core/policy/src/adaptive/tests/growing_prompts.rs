@@ -21,5 +21,5 @@ fn prompts_of_any_length_are_compared_by_token() {
     (0..10).for_each(|_| run.round(CallKind { input: 4_000_000, ..WHOLE }, 100, 10_000));
     assert_eq!(run.limit.slots(), 64);
     (0..5).for_each(|_| run.round(CallKind { input: 16_000_000, ..WHOLE }, 100, 40_000));
-    assert_eq!((run.limit.slots(), run.limit.view().cuts), (64, 0));
+    assert_eq!((run.limit.slots(), run.limit.view(run.now).cuts), (64, 0));
 }

@@ -554,7 +554,7 @@ impl Oracle {
             assert_eq!(queue.lanes.lane(lane).calls, calls, "calls of ready lines");
         }
         assert_eq!(view.limit, self.model.slots());
-        self.model.check_limit(view.adaptive.as_ref());
+        self.model.check_limit(self.now, view.adaptive.as_ref());
         self.model.check_levels(self.now);
         assert_eq!(view.gap, Duration::ZERO);
         if let Some(call) = self.stuck() {

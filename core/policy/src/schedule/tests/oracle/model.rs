@@ -379,8 +379,8 @@ impl Model {
 
     /// Checks that the scheduler's adaptive limit got the same events at the same times as this
     /// model's limit, by comparing their states.
-    pub(super) fn check_limit(&self, seen: Option<&AdaptiveView>) {
-        let shadow: Option<LimitView> = self.found.as_ref().map(|limit| limit.view());
+    pub(super) fn check_limit(&self, now: Instant, seen: Option<&AdaptiveView>) {
+        let shadow: Option<LimitView> = self.found.as_ref().map(|limit| limit.view(now));
         assert_eq!(seen.map(|seen| &seen.limit), shadow.as_ref());
         assert!(shadow.is_none_or(|shadow| shadow.awaiting == self.awaiting()));
     }
