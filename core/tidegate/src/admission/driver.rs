@@ -186,12 +186,12 @@ impl Admission {
         }
         let (answer, receiver) = handoff();
         let id = state.scheduler.enqueue(now, ticket, Waiting { answer, queued_at });
+        self.cancel_preempted(&mut state.scheduler, now);
         self.report_share(&mut state, now);
         let late = state.is_late(now);
         self.budgets.report(self, &state, now, true);
         drop(state);
         on_queued(id);
-        self.reclaim();
         Ok(Entered::Queued(QueueEntry { admission: self, id, receiver, late, queued_at, deadline }))
     }
 
@@ -225,21 +225,20 @@ impl Admission {
     /// Takes back borrowed slots, which are reserved for another tenant or lane: cancels one
     /// attempt on a borrowed slot for each slot that a waiting call of that tenant or lane needs.
     /// Does nothing if attempts of the target cannot be cancelled.
-    fn reclaim(&self) {
-        if !self.cancel_signals.is_enabled() {
+    ///
+    /// Called under the lock, because a release removes the signal only after the scheduler has
+    /// released the slot.
+    fn cancel_preempted(&self, scheduler: &mut Scheduler<Waiting>, now: Instant) {
+        if !self.cancel_signals.is_enabled() || !scheduler.has_waiting() {
             return;
         }
-        loop {
-            // Under the lock: a release removes the signal only after the scheduler has released
-            // the slot.
-            let mut state = self.state.lock();
-            let Some(id) = state.scheduler.preempt(now()) else { return };
+        while let Some(id) = scheduler.preempt(now) {
             self.cancel_signals.cancel(id, Cancellation::Preempted);
         }
     }
 
     /// Cancels the attempts at replicas that went down before their responses had begun. Called
-    /// under the lock, for the same reason as in [`Self::reclaim`].
+    /// under the lock, for the same reason as in [`Self::cancel_preempted`].
     pub(super) fn cancel_on_down_replicas(&self, scheduler: &mut Scheduler<Waiting>) {
         if !self.cancel_signals.is_enabled() {
             return;
@@ -294,6 +293,7 @@ impl Admission {
                 }
             }
             self.cancel_on_down_replicas(scheduler);
+            self.cancel_preempted(scheduler, now);
             let moves = scheduler.take_limit_changes();
             self.report_share(&mut state, now);
             let is_late = state.is_late(now);

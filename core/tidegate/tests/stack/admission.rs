@@ -141,6 +141,32 @@ async fn borrowed_slot_without_a_response_is_reclaimed() {
     assert_idle(&gate);
 }
 
+/// The cap is lowered while four calls are in flight, so that at first no slot can be reclaimed.
+#[tokio::test(start_paused = true)]
+async fn borrowed_slot_is_reclaimed_once_a_release_makes_it_possible() {
+    let (transport, _) = answers(60 * SECOND);
+    let gate = gate(transport, |t| t.cap(4).reclaim(true).tenant("owner", Tenant::new().floor(0.5)));
+    let start = Instant::now();
+    let call = |tenant: &'static str| {
+        let client = gate.client();
+        tokio::spawn(async move { read(client.call(of(tenant)).await?).await })
+    };
+    let borrowers = [(); 4].map(|()| call("borrower"));
+    tokio::time::sleep(10 * SECOND).await;
+    gate.set_cap("llm", 2).unwrap();
+    let owner = call("owner");
+    tokio::time::sleep(SECOND).await;
+    assert_eq!(gate.snapshot().targets["llm"].retries.get("preempted"), None);
+    borrowers[..2].iter().for_each(tokio::task::JoinHandle::abort);
+    owner.await.unwrap().unwrap();
+    assert_eq!(start.elapsed(), 71 * SECOND, "a slot was reclaimed when the two ended");
+    assert_eq!(gate.snapshot().targets["llm"].retries["preempted"], 1);
+    for borrower in borrowers.into_iter().skip(2) {
+        borrower.await.unwrap().unwrap();
+    }
+    assert_idle(&gate);
+}
+
 #[tokio::test(start_paused = true)]
 async fn lane_has_its_own_wait_budget() {
     let (transport, _) = answers(60 * SECOND);
