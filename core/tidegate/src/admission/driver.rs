@@ -192,7 +192,9 @@ impl Admission {
         self.budgets.report(self, &state, now, true);
         drop(state);
         on_queued(id);
-        Ok(Entered::Queued(QueueEntry { admission: self, id, receiver, late, queued_at, deadline }))
+        let entry =
+            QueueEntry { admission: self, id, receiver, is_answered: false, late, queued_at, deadline };
+        Ok(Entered::Queued(entry))
     }
 
     /// Acquires a slot even if none is free (mode `observe`). Also returns the decision that mode
@@ -391,6 +393,8 @@ pub(crate) struct QueueEntry<'a> {
     admission: &'a Arc<Admission>,
     id: WaiterId,
     receiver: Receiver<Result<Permit, Refusal>>,
+    /// `true` once the permit or the rejection was received.
+    is_answered: bool,
     /// `true` if the timer task must be armed for the call.
     late: bool,
     queued_at: Instant,
@@ -416,6 +420,7 @@ impl QueueEntry<'_> {
             tokio::select! {
                 biased;
                 answer = &mut self.receiver => {
+                    self.is_answered = true;
                     let now = now();
                     return match answer {
                         // The deadline has passed, so the call is not sent and the slot is
@@ -434,7 +439,7 @@ impl QueueEntry<'_> {
 impl Drop for QueueEntry<'_> {
     fn drop(&mut self) {
         // A permit that was sent meanwhile is dropped here, which releases its slot.
-        if self.receiver.close().is_none() {
+        if !self.is_answered && self.receiver.close().is_none() {
             self.admission.withdraw(self.id);
         }
     }
