@@ -85,9 +85,10 @@ impl Wake for Reader {
 
 impl OpenBody {
     /// Returns `true` if the body is open, its deadline or `stall` limit has passed, and the call
-    /// holds a slot or needs none.
+    /// holds a slot or needs none. Returns `false` if the body is being polled, and does not wait for
+    /// the end of the poll.
     pub(super) fn is_overdue(&self, now: Instant) -> bool {
-        let state = self.state.lock();
+        let Some(state) = self.state.try_lock() else { return false };
         // A response that was read ahead whole has released its slot.
         let is_in_flight = state.body.is_some() && !self.call.is_waiting();
         is_in_flight && (self.call.deadline() <= now || self.is_stalled(now))
