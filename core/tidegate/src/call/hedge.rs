@@ -50,18 +50,19 @@ impl Call {
         state.attempts.splice(at..at, theirs.into_iter().filter(was_admitted));
     }
 
-    /// Makes the call use the state of the winning hedge `hedge`, and moves the attempts of the
-    /// call into that state. Called when the call's own attempt has ended.
+    /// Makes the call use the state of the winning hedge `hedge`, and moves the attempts and the
+    /// failures of the call into that state. Called when the call's own attempt has ended.
     pub(crate) fn continue_as(&self, hedge: &Self) {
-        let (mut ours, sent) = (self.take_attempts(), self.sent_attempts());
-        {
-            let mut state = hedge.state();
-            state.sent_attempts += sent;
-            ours.append(&mut state.attempts);
-            state.attempts = ours;
-        }
-        // At most one hedge wins, because no attempt is made after it.
+        // At most one hedge wins, because no attempt is made after it. Set first, because a call without
+        // attempts counts as waiting.
         let _ = self.0.winner.set(hedge.clone());
+        let ours = std::mem::take(&mut *self.0.state.lock());
+        let mut state = hedge.state();
+        state.attempts.splice(0..0, ours.attempts);
+        state.sent_attempts += ours.sent_attempts;
+        state.was_sent |= ours.was_sent;
+        state.may_have_run |= ours.may_have_run;
+        state.last_failure = state.last_failure.or(ours.last_failure);
     }
 }
 

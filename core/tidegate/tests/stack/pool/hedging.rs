@@ -214,6 +214,22 @@ async fn deadline_while_only_the_hedge_is_in_flight_is_no_rejection() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn call_whose_hedge_has_won_keeps_the_failure_of_its_own_attempt() {
+    let (transport, log) =
+        first_and_others(Act::Status(500, &[]).after(2 * SECOND), Act::stream(10 * SECOND));
+    let gate = pooled(transport, |p| p.hedge(SECOND));
+    let mut request = chat(true);
+    let deadline = Some(Instant::now() + 35 * SECOND);
+    request.extensions_mut().insert(tidegate::Context { deadline, ..Default::default() });
+    let response = gate.client().call(request).await.unwrap();
+    assert_eq!(hedges(&gate, "won"), 1);
+    let error = read(response).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Deadline);
+    assert!(error.message().contains("the last attempt failed: server_error"), "{error}");
+    assert_all_idle(&gate, &log);
+}
+
+#[tokio::test(start_paused = true)]
 async fn hedge_whose_connection_is_refused_was_not_sent() {
     let is_later = Arc::new(Mutex::new(false));
     let (transport, log) = replicas(move |_, what, _| match what {
