@@ -30,6 +30,7 @@ use crate::metrics::TenantMetrics;
 use crate::placement::{Affinity, Wants};
 use crate::schedule::Ticket;
 use crate::target::{KeyedCooldowns, Target};
+use tidegate_policy::outcome::FailureCause;
 use tidegate_protocol::request::{RequestFacts, Route};
 use tidegate_tokens::Demand;
 
@@ -266,16 +267,15 @@ impl Call {
         &self.0.metrics
     }
 
-    /// Returns the maximum time from sending an attempt until its response head arrives: the
-    /// client's `read` timeout or, for streams in mode `enforce`, the target's `first_token` limit
-    /// if it is shorter. `None` if unlimited.
+    /// Returns the maximum time from sending an attempt until its response head arrives, and the side
+    /// that is at fault if it passes: the client's `read` timeout or, for streams in mode `enforce`, the
+    /// target's `first_token` limit if it is not longer. `None` if unlimited.
     ///
     /// The target's limit applies to streams only, because the head of any other response arrives
     /// with the whole response.
-    pub(crate) fn head_limit(&self) -> Option<Duration> {
-        let applies = self.is_enforced() && self.facts().stream;
-        let first_token = self.target().config().first_token.filter(|_| applies);
-        first_token.into_iter().chain(self.timeouts().read).min()
+    pub(crate) fn head_limit(&self) -> Option<(Duration, FailureCause)> {
+        let own = self.target().config().first_token;
+        self.or_read_timeout(own.filter(|_| self.is_enforced() && self.facts().stream))
     }
 
     /// Returns how long to wait for the next sign of progress of the call: the time left until its
@@ -283,16 +283,24 @@ impl Call {
     pub fn patience(&self) -> Duration {
         let left = self.0.deadline.saturating_duration_since(clock::now());
         match (self.head_limit(), self.idle_limit()) {
-            (Some(head), Some(idle)) => left.min(head.max(idle)),
+            (Some((head, _)), Some((idle, _))) => left.min(head.max(idle)),
             _ => left,
         }
     }
 
-    /// Returns the maximum time between two chunks of the response: the client's `read` timeout or,
-    /// in mode `enforce`, the target's `idle` limit if it is shorter. `None` if unlimited.
-    pub(crate) fn idle_limit(&self) -> Option<Duration> {
-        let idle = self.target().config().idle.filter(|_| self.is_enforced());
-        idle.into_iter().chain(self.timeouts().read).min()
+    /// Returns the maximum time between two chunks of the response, and the side that is at fault if it
+    /// passes: the client's `read` timeout or, in mode `enforce`, the target's `idle` limit if it is not
+    /// longer. `None` if unlimited.
+    pub(crate) fn idle_limit(&self) -> Option<(Duration, FailureCause)> {
+        let own = self.target().config().idle;
+        self.or_read_timeout(own.filter(|_| self.is_enforced()))
+    }
+
+    /// Returns the target's limit `own` or, if it is shorter, the client's `read` timeout.
+    fn or_read_timeout(&self, own: Option<Duration>) -> Option<(Duration, FailureCause)> {
+        let own = own.map(|limit| (limit, FailureCause::Upstream));
+        let read = self.timeouts().read.map(|limit| (limit, FailureCause::CallerTimeout));
+        own.into_iter().chain(read).min_by_key(|(limit, _)| *limit)
     }
 
     /// Creates the ticket with which the next attempt is queued for a slot. A retry keeps the age of

@@ -6,7 +6,8 @@ use tidegate_protocol::Class;
 use tidegate_share::Ended;
 
 use super::latency_class::is_streaming;
-use crate::{ErrorKind, outcome::AttemptOutcome};
+use crate::ErrorKind;
+use crate::outcome::{AttemptOutcome, ExchangeFailure, FailureCause};
 
 /// When a call was sent, and how many calls were in flight then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +84,8 @@ impl AttemptOutcome {
     /// overload. `is_by_rate` is called for a 429 only. It returns `true` if the 429 is about a
     /// rate, and `false` if it is about too many concurrent calls.
     pub fn ended(&self, has_token: bool, is_by_rate: impl FnOnce() -> bool) -> Option<Ended> {
+        use FailureCause::{CallerTimeout, Local};
+
         match self {
             Self::Accepted { .. } => None,
             Self::Rejected(verdict) => Some(match verdict.class {
@@ -91,6 +94,7 @@ impl AttemptOutcome {
                 Class::Timeout => Ended::TimedOut,
                 _ => Ended::Failed,
             }),
+            Self::Failed(ExchangeFailure { cause: CallerTimeout | Local, .. }) => Some(Ended::Failed),
             Self::Failed(failure) => Some(match failure.kind {
                 ErrorKind::FirstTokenTimeout | ErrorKind::IdleTimeout if !has_token => Ended::TimedOut,
                 _ => Ended::Failed,

@@ -101,6 +101,7 @@ mod tests {
             (failed(ErrorKind::ConnectTimeout, Upstream), unread, unreached, no_sample),
             (failed(ErrorKind::Transport, Upstream), other, broke, no_sample),
             (failed(ErrorKind::FirstTokenTimeout, Upstream), other, broke, late),
+            (failed(ErrorKind::FirstTokenTimeout, CallerTimeout), other, broke, no_sample),
             (AttemptOutcome::Cancelled(Cancellation::ReplicaDown), None, None, Some(Ended::Cancelled)),
         ] {
             assert_eq!(Failure::from_outcome(&outcome, false), failure, "{outcome:?}");

@@ -10,7 +10,7 @@ use http::Response;
 use http_body_util::BodyExt;
 use tidegate::config::{LimitSettings, Mode, Pool, Target, Tenant, Tool};
 use tidegate::snapshot::{LimitSnapshot, TargetSnapshot};
-use tidegate::{CallStatus, Context, Gate, ResponseBody};
+use tidegate::{CallStatus, Context, Gate, ResponseBody, Timeouts};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
@@ -399,6 +399,34 @@ async fn deadline_before_the_first_token_is_late_and_a_slow_reader_is_not() {
     let found = limit(&gate);
     assert!(found.decisions.iter().any(|made| made.cause == "timed_out"), "{found:?}");
     assert_idle(&gate);
+}
+
+/// Returns the causes of the changes of the limit after streams without a token, which deliver a comment
+/// at each `interval`. Their clients have a read timeout of `read`, and the target's `first_token` is 5 s.
+async fn causes_without_a_token(read: Duration, interval: Duration) -> Vec<&'static str> {
+    let (transport, _) =
+        upstream(
+            move |_, _, exchange| async move { Ok(sse(exchange, vec![(interval, Some(": ping\n\n")); 60])) },
+        );
+    let gate = gate(transport, |t| t.first_token(5 * SECOND).wait(300 * SECOND).limit(adaptive(16)));
+    for _ in 0..4 {
+        let calls = (0..16).map(|_| async {
+            let mut request = chat(true);
+            request.extensions_mut().insert(Timeouts { read: Some(read), pool: None });
+            gate.client().call(request).await
+        });
+        assert!(join_all(calls).await.iter().all(Result::is_err));
+    }
+    assert_idle(&gate);
+    limit(&gate).decisions.iter().map(|made| made.cause).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_limits_of_the_target_show_an_overload() {
+    assert_eq!(causes_without_a_token(2 * SECOND, 3 * SECOND).await, [""; 0], "the client has no patience");
+    // The read timeout never passes.
+    let causes = causes_without_a_token(2 * SECOND, SECOND).await;
+    assert!(causes.contains(&"timed_out"), "{causes:?}");
 }
 
 #[tokio::test(start_paused = true)]

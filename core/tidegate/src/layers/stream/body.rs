@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
 
-use super::error_outcome::failed;
+use super::error_outcome::{failed, timed_out};
 use super::idle_body::silence_error;
 use super::silence::SilenceWatch;
 use crate::body::ResponseBody;
@@ -19,6 +19,7 @@ use crate::duration;
 use crate::error::{Error, ErrorKind};
 use crate::placement::Placed;
 use crate::pool::EngineMonitor;
+use tidegate_policy::outcome::FailureCause;
 use tidegate_protocol::vllm::identifies_vllm;
 use tidegate_protocol::{Dialect, End, Observer, Signal, Verdict};
 
@@ -39,9 +40,9 @@ pub(super) struct ObservedBody {
     /// Checks the replica of the stream while the stream is silent. `None` if the target is not a
     /// pool, or in mode `observe`.
     silence: Option<SilenceWatch>,
-    /// The time by which the next chunk must have arrived. Set when a silence begins. `None` if
-    /// unlimited.
-    idle_by: Option<Instant>,
+    /// The time by which the next chunk must have arrived, and the side that is at fault otherwise. Set
+    /// when a silence begins. `None` if unlimited.
+    idle_by: Option<(Instant, FailureCause)>,
     /// The timer for the next of three checks during a silence: the first token is late, the next
     /// chunk is late, or the replica is down. `None` if there is no time to check.
     timer: Option<Pin<Box<Sleep>>>,
@@ -178,7 +179,7 @@ impl ObservedBody {
         if !self.is_silent {
             self.is_silent = true;
             let now = clock::now();
-            self.idle_by = self.call.idle_limit().map(|limit| duration::after(now, limit));
+            self.idle_by = self.call.idle_limit().map(|(limit, cause)| (duration::after(now, limit), cause));
             if let Some(silence) = &mut self.silence {
                 silence.start(now);
             }
@@ -192,9 +193,10 @@ impl ObservedBody {
                 Some(silence) => silence.check(now),
                 None => Ok(()),
             };
-            if let Some(error) = silence.err().or_else(|| self.timeout(now)) {
+            let down = silence.err().map(|error| failed(&self.call, error));
+            if let Some(error) = down.or_else(|| self.timeout(now)) {
                 self.done = true;
-                return Poll::Ready(failed(&self.call, error));
+                return Poll::Ready(error);
             }
             self.set_timer();
         }
@@ -210,7 +212,7 @@ impl ObservedBody {
     fn set_timer(&mut self) {
         let first = self.first_token_by.filter(|_| self.awaits_first_token());
         let silence = self.silence.as_ref().and_then(|silence| silence.next_check);
-        let Some(at) = [self.idle_by, first, silence].into_iter().flatten().min() else {
+        let Some(at) = [self.idle_by.map(|(by, _)| by), first, silence].into_iter().flatten().min() else {
             self.timer = None;
             return;
         };
@@ -226,9 +228,11 @@ impl ObservedBody {
     fn timeout(&self, now: Instant) -> Option<Error> {
         if self.first_token_by.is_some_and(|by| self.awaits_first_token() && by <= now) {
             let text = "no token arrived within the target's `first_token` limit";
-            return Some(Error::new(ErrorKind::FirstTokenTimeout, text));
+            let error = Error::new(ErrorKind::FirstTokenTimeout, text);
+            return Some(timed_out(&self.call, error, FailureCause::Upstream));
         }
-        self.idle_by.filter(|by| *by <= now).map(|_| silence_error())
+        let (_, cause) = self.idle_by.filter(|(by, _)| *by <= now)?;
+        Some(timed_out(&self.call, silence_error(), cause))
     }
 
     /// Returns the error for a response whose exchange failed with `error`. After the first token

@@ -6,26 +6,26 @@ use tidegate_policy::outcome::{AttemptOutcome, ExchangeFailure, FailureCause};
 
 /// Adds the name of the target to the error of a failed exchange, and attaches the outcome of the
 /// attempt to the error. Returns the error.
+///
+/// A timeout counts as one of the caller's client: a transport does not apply the target's limits.
 pub(super) fn failed(call: &Call, error: Error) -> Error {
     let mut failure = ExchangeFailure::from(&error);
-    if failure.cause == FailureCause::Upstream && is_caller_timeout(call, failure.kind) {
+    let is_timeout = matches!(failure.kind, ErrorKind::FirstTokenTimeout | ErrorKind::IdleTimeout);
+    if is_timeout && failure.cause == FailureCause::Upstream {
         failure.cause = FailureCause::CallerTimeout;
     }
+    with_outcome(call, error, failure)
+}
+
+/// Does the same as [`failed`] for the error of a limit that has passed. `cause` is the
+/// side that is at fault, as [`Call::head_limit`] and [`Call::idle_limit`] return it.
+pub(super) fn timed_out(call: &Call, error: Error, cause: FailureCause) -> Error {
+    let failure = ExchangeFailure { cause, ..ExchangeFailure::from(&error) };
+    with_outcome(call, error, failure)
+}
+
+fn with_outcome(call: &Call, error: Error, failure: ExchangeFailure) -> Error {
     let mut error = error.at(call.target().name());
     error.extensions_mut().insert(AttemptOutcome::Failed(failure));
     error
-}
-
-/// Returns `true` if an error of the kind `kind` is a timeout of the caller's client. This is the
-/// case for a first-token or idle timeout if the client's read timeout is shorter than the target's
-/// limit, or if the target has no such limit.
-fn is_caller_timeout(call: &Call, kind: ErrorKind) -> bool {
-    let config = call.target().config();
-    let limit = match kind {
-        ErrorKind::FirstTokenTimeout => config.first_token.filter(|_| call.facts().stream),
-        ErrorKind::IdleTimeout => config.idle,
-        _ => return false,
-    };
-    let limit = limit.filter(|_| call.is_enforced());
-    limit.is_none_or(|limit| call.timeouts().read.is_some_and(|own| own < limit))
 }

@@ -9,10 +9,11 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::Sleep;
 
-use super::error_outcome::failed;
+use super::error_outcome::timed_out;
 use crate::body::ResponseBody;
 use crate::call::Call;
 use crate::error::{Error, ErrorKind};
+use tidegate_policy::outcome::FailureCause;
 
 /// The body of an error response or of a redirect. It fails if no chunk arrives for `limit` while the
 /// reader waits.
@@ -21,6 +22,8 @@ struct IdleBody {
     /// `None` once the body has failed.
     body: Option<ResponseBody>,
     limit: Duration,
+    /// The side that is at fault if the limit passes.
+    cause: FailureCause,
     /// The end of the present silence. `None` if the last poll found a frame.
     timer: Option<Pin<Box<Sleep>>>,
 }
@@ -28,8 +31,8 @@ struct IdleBody {
 /// Returns the body with the limits on the time between two chunks that apply to the call.
 pub(super) fn limit_silence(call: &Call, body: ResponseBody) -> ResponseBody {
     match call.idle_limit() {
-        Some(limit) if !body.has_arrived() => {
-            ResponseBody::new(IdleBody { call: call.clone(), body: Some(body), limit, timer: None })
+        Some((limit, cause)) if !body.has_arrived() => {
+            ResponseBody::new(IdleBody { call: call.clone(), body: Some(body), limit, cause, timer: None })
         }
         _ => body,
     }
@@ -56,7 +59,7 @@ impl Body for IdleBody {
         let timer = this.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit)));
         ready!(timer.as_mut().poll(cx));
         this.body = None;
-        Poll::Ready(Some(Err(failed(&this.call, silence_error()))))
+        Poll::Ready(Some(Err(timed_out(&this.call, silence_error(), this.cause))))
     }
 
     fn is_end_stream(&self) -> bool {

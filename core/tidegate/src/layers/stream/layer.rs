@@ -9,7 +9,7 @@ use http::header::ACCEPT_ENCODING;
 use http::{HeaderValue, Request, Response};
 
 use super::body::ObservedBody;
-use super::error_outcome::failed;
+use super::error_outcome::{failed, timed_out};
 use super::idle_body::limit_silence;
 use super::replay::Replay;
 use crate::body::{RequestBody, ResponseBody, UploadProgress};
@@ -97,9 +97,7 @@ async fn observe(
     let exchange = ExchangeRecord::new(sent_at);
     call.attempt_sent(&exchange);
     call.target().metrics().attempted(placed.as_ref());
-    let limit = call.head_limit();
-    let mut head =
-        with_head_limit(limit, upload.as_ref(), response).await.map_err(|error| failed(&call, error))?;
+    let mut head = with_head_limit(&call, upload.as_ref(), response).await?;
     let status = head.status();
     exchange.update(|seen| seen.status = Some(status.as_u16()));
     head.extensions_mut().insert(exchange.clone());
@@ -180,7 +178,7 @@ async fn read_start(replay: &mut Replay<ObservedBody>, has_own_transport: bool) 
 async fn rejected(call: &Call, head: Response<ResponseBody>) -> Result<Response<ResponseBody>, Error> {
     let (mut parts, body) = head.into_parts();
     let mut replay = Replay::new(limit_silence(call, body));
-    let limit = call.idle_limit().map_or(ERROR_BODY_TIMEOUT, |idle| idle.min(ERROR_BODY_TIMEOUT));
+    let limit = call.idle_limit().map_or(ERROR_BODY_TIMEOUT, |(idle, _)| idle.min(ERROR_BODY_TIMEOUT));
     // The status counts even if the body breaks off or never ends.
     let _ = tokio::time::timeout(limit, async {
         while replay.len() < MAX_ERROR_BODY {
@@ -200,17 +198,20 @@ async fn rejected(call: &Call, head: Response<ResponseBody>) -> Result<Response<
     Ok(Response::from_parts(parts, replay.into_response_body()))
 }
 
-/// Waits for `response`, at most `limit` after the upload has ended. `limit` is `None` if
-/// unlimited. `upload` is `None` if there is no streamed request body.
+/// Waits for `response`, at most the head limit of the call after the upload has ended. `upload` is
+/// `None` if there is no streamed request body.
 ///
 /// # Errors
-/// `FirstTokenTimeout` if the limit has passed. Otherwise the error of `response`.
+/// `FirstTokenTimeout` if the limit has passed. Otherwise the error of `response`. The outcome of the
+/// attempt is attached to the error.
 async fn with_head_limit<T>(
-    limit: Option<Duration>,
+    call: &Call,
     upload: Option<&UploadProgress>,
     response: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
-    let Some(limit) = limit else { return response.await };
+    let Some((limit, cause)) = call.head_limit() else {
+        return response.await.map_err(|error| failed(call, error));
+    };
     // Boxed, because a timer is large, and this future is moved.
     let too_late = Box::pin(async {
         if let Some(upload) = upload {
@@ -220,13 +221,13 @@ async fn with_head_limit<T>(
     });
     tokio::select! {
         biased;
-        result = response => result,
-        () = too_late => Err(Error::new(
-            ErrorKind::FirstTokenTimeout,
-            format!(
+        result = response => result.map_err(|error| failed(call, error)),
+        () = too_late => {
+            let text = format!(
                 "no response within {:.1} s of sending (the target's `first_token` limit or the client's read timeout)",
                 limit.as_secs_f64()
-            ),
-        )),
+            );
+            Err(timed_out(call, Error::new(ErrorKind::FirstTokenTimeout, text), cause))
+        }
     }
 }
