@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
+use futures_util::stream;
 use http::Response;
-use http_body_util::BodyExt;
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
 use tidegate::config::{LimitSettings, Mode, Pool, Target, Tenant, Tool};
 use tidegate::snapshot::{LimitSnapshot, TargetSnapshot};
 use tidegate::{CallStatus, Context, Gate, ResponseBody, Timeouts};
@@ -398,6 +400,52 @@ async fn deadline_before_the_first_token_is_late_and_a_slow_reader_is_not() {
     }
     let found = limit(&gate);
     assert!(found.decisions.iter().any(|made| made.cause == "timed_out"), "{found:?}");
+    assert_idle(&gate);
+}
+
+/// Returns a stream of 20 tokens, one each 49 ms, which are produced whether or not they are read.
+fn paced_by_the_engine(exchange: Exchange) -> Response<ResponseBody> {
+    let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        for frame in [TOKEN; 20].into_iter().chain([STOP, DONE]) {
+            if frame == TOKEN {
+                sleep(49 * MS).await;
+            }
+            let _ = sender.send(frame);
+        }
+    });
+    let frames = stream::unfold((receiver, exchange), |(mut receiver, exchange)| async move {
+        let frame = Ok(Frame::data(Bytes::from_static(receiver.recv().await?.as_bytes())));
+        Some((frame, (receiver, exchange)))
+    });
+    let body = ResponseBody::new(StreamBody::new(frames));
+    Response::builder().header("content-type", "text/event-stream").body(body).unwrap()
+}
+
+/// Makes 24 concurrent calls whose readers pause for `pause` after the first frame, three times.
+async fn read_with_pause(gate: &Gate, pause: Duration) {
+    for _ in 0..3 {
+        let calls = (0..24).map(|_| async {
+            let mut body = gate.client().call(chat(true)).await.unwrap().into_body();
+            body.frame().await.unwrap().unwrap();
+            sleep(pause).await;
+            body.collect().await.unwrap();
+        });
+        join_all(calls).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_readers_are_no_slow_tokens() {
+    let (transport, _) = upstream(|_, _, exchange| async move { Ok(paced_by_the_engine(exchange)) });
+    let gate = gate(transport, |t| t.tpot(100 * MS).wait(300 * SECOND).limit(adaptive(16)));
+    read_with_pause(&gate, 4 * SECOND).await;
+    assert_eq!((limit(&gate).cuts, target(&gate).tpot.count), (0, 0), "{:?}", limit(&gate));
+    // These readers wait for the upstream again, soon after the pause.
+    read_with_pause(&gate, 60 * MS).await;
+    assert_eq!((limit(&gate).cuts, target(&gate).tpot.count), (0, 72), "{:?}", limit(&gate));
+    let mean = target(&gate).tpot.mean.unwrap();
+    assert!((mean - 0.049).abs() < 0.0005, "{mean}");
     assert_idle(&gate);
 }
 

@@ -126,7 +126,9 @@ impl PermitBody {
             if seen.is_complete {
                 let tokens = exchange.tokens();
                 let output = seen.usage.map_or(tokens, |usage| usage.output.max(tokens));
-                return Ended::Completed { output };
+                // With 0 tokens, the limit does not compute the time between the tokens of a stream.
+                let is_known = !self.call.facts().stream || exchange.was_read_promptly(clock::now());
+                return Ended::Completed { output: if is_known { output } else { 0 } };
             }
             if seen.is_failed || is_over {
                 return Ended::Failed;

@@ -83,13 +83,13 @@ impl Drop for OpenRecord {
         if let Some(ttft) = ttft.filter(|_| call.is_inference()) {
             metrics.ttft(lane, ttft);
         }
-        if let Some(last) = last.filter(|_| call.is_inference())
-            && let (Some(first), Some(sent)) = (last.first_token_at(), last.sent_at())
+        if let Some(exchange) = last.and_then(|last| last.exchange.as_ref()).filter(|_| call.is_inference())
+            && let Some(first) = exchange.first_token_at()
         {
-            let deltas = last.seen().deltas;
-            call.target().metrics().upstream_ttft(first.saturating_duration_since(sent));
+            let deltas = exchange.seen().deltas;
+            call.target().metrics().upstream_ttft(first.saturating_duration_since(exchange.sent_at()));
             let tokens = usage.map_or(deltas, |usage| usage.output.max(deltas));
-            if outcome == Outcome::Completed && tokens > 1 {
+            if outcome == Outcome::Completed && tokens > 1 && exchange.was_read_promptly(now) {
                 let decode = now.saturating_duration_since(first).as_secs_f64();
                 call.target().metrics().tpot(decode / (tokens - 1) as f64);
             }

@@ -179,6 +179,7 @@ impl ObservedBody {
         if !self.is_silent {
             self.is_silent = true;
             let now = clock::now();
+            self.exchange.on_all_read(now);
             self.idle_by = self.call.idle_limit().map(|(limit, cause)| (duration::after(now, limit), cause));
             if let Some(silence) = &mut self.silence {
                 silence.start(now);
@@ -259,7 +260,9 @@ impl Body for ObservedBody {
             Poll::Ready(frame) => frame,
             Poll::Pending => return this.poll_silence(cx).map(|error| Some(Err(error))),
         };
-        this.is_silent = false;
+        if std::mem::take(&mut this.is_silent) {
+            this.exchange.on_awaited_data(clock::now());
+        }
         Poll::Ready(match frame {
             Some(Ok(frame)) => {
                 if let Some(data) = frame.data_ref() {

@@ -98,6 +98,7 @@ async fn observe(
     call.attempt_sent(&exchange);
     call.target().metrics().attempted(placed.as_ref());
     let mut head = with_head_limit(&call, upload.as_ref(), response).await?;
+    exchange.on_awaited_data(clock::now());
     let status = head.status();
     exchange.update(|seen| seen.status = Some(status.as_u16()));
     head.extensions_mut().insert(exchange.clone());
