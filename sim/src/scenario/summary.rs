@@ -22,9 +22,11 @@ pub struct CallSummary {
     pub calls: usize,
     /// Number of calls that never finished.
     pub failures: usize,
-    /// Median time from sending a call to its first token, in milliseconds.
+    /// Median time from sending a call to its first token, in milliseconds. Calls without a first
+    /// token are left out.
     pub ttft_median_ms: f64,
-    /// 99th percentile of the time from sending a call to its first token, in milliseconds.
+    /// 99th percentile of the time from sending a call to its first token, in milliseconds. It is
+    /// infinite for a call without a first token.
     pub ttft_p99_ms: f64,
     /// Median, over the finished calls of at least two tokens, of the mean time between two tokens,
     /// in milliseconds.
@@ -38,12 +40,14 @@ pub struct CallSummary {
 pub fn summarise(calls: &[CallTiming]) -> CallSummary {
     let mut ttft: Vec<f64> =
         calls.iter().filter_map(|c| Some(ms(c.first_token?.saturating_sub(c.sent)))).collect();
+    let failed = calls.iter().filter(|c| c.first_token.is_none()).map(|_| f64::INFINITY);
+    let mut ttft_or_infinity: Vec<f64> = ttft.iter().copied().chain(failed).collect();
     let mut decode: Vec<f64> = calls.iter().filter_map(decode_ms).collect();
     CallSummary {
         calls: calls.len(),
         failures: calls.iter().filter(|c| c.finished.is_none()).count(),
         ttft_median_ms: quantile(&mut ttft, 0.5),
-        ttft_p99_ms: quantile(&mut ttft, 0.99),
+        ttft_p99_ms: quantile(&mut ttft_or_infinity, 0.99),
         decode_median_ms: quantile(&mut decode, 0.5),
         peak_in_flight: peak(calls),
     }
@@ -111,6 +115,7 @@ mod tests {
         let lost = CallTiming { sent: s(3), tokens: 5, ..CallTiming::default() };
         let summary = summarise(&[call(0, 1, 5), call(2, 4, 12), call(5, 6, 10), lost]);
         assert_eq!((summary.calls, summary.failures, summary.ttft_median_ms), (4, 1, 1_000.0));
+        assert_eq!(summary.ttft_p99_ms, f64::INFINITY);
         assert_eq!(summary.decode_median_ms, 1_000.0);
         // The first call has ended when the third begins, and the lost call never ends.
         assert_eq!(summary.peak_in_flight, 3);
