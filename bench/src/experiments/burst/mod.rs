@@ -86,8 +86,8 @@ fn bars(report: &mut Report, variant: GateVariant, runs: &[RunResult]) {
             report.bar("preemptions (worst seed)", preemptions.most, Op::AtMost, 0.0);
             let pushed = of(|run| run.pushed_back as f64);
             report.bar("429 and 503 from upstream (worst seed)", pushed.most, Op::AtMost, 0.0);
-            let repeated = of(|run| run.attempts as f64 / run.rows.len() as f64);
-            report.bar("attempts a call (worst seed)", repeated.most, Op::AtMost, 1.0);
+            let repeated = of(attempts_per_call);
+            report.bar("attempts a call that was not refused (worst seed)", repeated.most, Op::AtMost, 1.0);
         }
         GateVariant::NoMemory => {
             report.bar("without memory: preemptions (median of seeds)", preemptions.median, Op::AtLeast, 1.0);
@@ -114,8 +114,15 @@ const FIGURES: &[(&str, OfRun)] = &[
     ("peak of the cache", |run| run.peak_kv),
     ("peak in flight upstream", |run| run.peak_in_flight as f64),
     ("429 and 503 from upstream", |run| run.pushed_back as f64),
-    ("attempts a call", |run| run.attempts as f64 / run.rows.len() as f64),
+    ("attempts a call that was not refused", attempts_per_call),
 ];
+
+/// Returns the number of attempts per call that the gate did not refuse. Refused calls have none,
+/// and would hide repeated ones.
+fn attempts_per_call(run: &RunResult) -> f64 {
+    let refused = run.rows.iter().filter(|row| matches!(row.end, End::Refused { .. })).count();
+    run.attempts as f64 / (run.rows.len() - refused) as f64
+}
 
 /// A function that computes a figure from the calls of one lane that arrived during the burst.
 type OfLane = fn(&RunResult, Lane) -> f64;
@@ -174,4 +181,19 @@ fn reasons(runs: &[RunResult], lane: Lane) -> BTreeMap<&'static str, f64> {
         }
     }
     reasons
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_calls_do_not_hide_repeated_attempts() {
+        let row = |end| Row { at: BURST.0, lane: Lane::Interactive, end };
+        let refused = || row(End::Refused { reason: "wait_budget" });
+        let rows = vec![row(End::Answered { ttft: Duration::ZERO }), refused(), refused()];
+        let run =
+            RunResult { rows, preemptions: 0, peak_kv: 0.0, peak_in_flight: 1, attempts: 2, pushed_back: 0 };
+        assert_eq!(attempts_per_call(&run), 2.0);
+    }
 }
