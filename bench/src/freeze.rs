@@ -24,8 +24,10 @@ pub(crate) struct Freeze {
 /// The name of an experiment, and the function that measures it on the frozen seeds.
 type Frozen = (&'static str, fn() -> Fallible<Report>);
 
-const EXPERIMENTS: [Frozen; 16] = [
+const EXPERIMENTS: [Frozen; 18] = [
     ("noisy-neighbour", || run::noisy_neighbour::measure(run::noisy_neighbour::SEEDS.take(5))),
+    ("burst-default", || run::tenant_bursts::measure_default(run::tenant_bursts::SEEDS.take(2), false)),
+    ("burst-mixed", || run::tenant_bursts::measure_mixed(run::tenant_bursts::SEEDS.take(2), false)),
     ("outage", || run::outage::measure(run::outage::SEEDS.take(2))),
     ("cooldown", || run::cooldown::measure(run::cooldown::SEEDS)),
     ("cancel", run::cancel::measure_virtual),

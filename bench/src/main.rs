@@ -229,10 +229,10 @@ fn execute(command: Command) -> Fallible<String> {
         Command::VllmPool(args) => run::vllm::measure_pool(&args)?,
         Command::Memory => run::memory::measure()?,
         Command::BurstDefault { seeds } => {
-            run::tenant_bursts::measure_default(seeds.unwrap_or(run::tenant_bursts::SEEDS))?
+            run::tenant_bursts::measure_default(seeds.unwrap_or(run::tenant_bursts::SEEDS), true)?
         }
         Command::BurstMixed { seeds } => {
-            run::tenant_bursts::measure_mixed(seeds.unwrap_or(run::tenant_bursts::SEEDS))?
+            run::tenant_bursts::measure_mixed(seeds.unwrap_or(run::tenant_bursts::SEEDS), true)?
         }
         Command::NoisyNeighbour => run::noisy_neighbour::measure(run::noisy_neighbour::SEEDS)?,
         Command::Outage => run::outage::measure(run::outage::SEEDS)?,

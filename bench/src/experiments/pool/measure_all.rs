@@ -179,7 +179,9 @@ impl SettingFigures {
         };
         let p99 = oracles(|run| run.p99_s).fold(f64::NAN, f64::min);
         let hits = oracles(|run| run.hit_rate).fold(f64::NAN, f64::max);
-        let key = |what: &str| format!("{}: {what}{sharing} / the best oracle's", self.title);
+        let key = |what: &str| {
+            format!("{}: {what}{sharing} / the best oracle's (medians of the seeds)", self.title)
+        };
         report.bar(key("p99 TTFT"), median(ours, |run| run.p99_s) / p99, Op::AtMost, most_p99);
         report.bar(key("prefix hits"), median(ours, |run| run.hit_rate) / hits, Op::AtLeast, 0.9);
     }
