@@ -24,6 +24,9 @@ pub(super) enum Profile {
     Tenants256,
     /// The KV cache is too small for the calls in the batch, so sequences are preempted.
     Kv,
+    /// Like `SweepKv`, with the time per prompt token of `Tenants16` and a quarter of the tokens
+    /// per step, so that long prompts take several steps.
+    KvPrompts,
     /// Like `Queue`, with longer steps, because two servers and the client share two cores.
     Pool,
     /// Like `Queue` with at most 8, 16 or 24 sequences, and without a prefix cache. To the server's
@@ -45,6 +48,7 @@ impl Profile {
             Profile::Tenants16 => "tenants-16",
             Profile::Tenants256 => "tenants-256",
             Profile::Kv => "kv",
+            Profile::KvPrompts => "kv-prompts",
             Profile::Pool => "pool",
             Profile::Sweep8 => "sweep-8",
             Profile::Sweep16 => "sweep-16",

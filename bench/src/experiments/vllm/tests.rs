@@ -8,6 +8,7 @@ use super::load::{Burst, End, Lengths, Load, Plan, TenantLoad};
 use super::run::Run;
 use super::runner::simulate;
 use super::tenant_rules::TenantRule;
+use super::truth::CHUNKED;
 
 const LENGTHS: Lengths = Lengths { prompt: (20, 200), output: (16, 48) };
 
@@ -61,6 +62,23 @@ fn small_cache_preempts_without_a_gate() {
     let run = run(Profile::Kv, Contender::Stock, Load::Closed(64));
     assert!(run.preemptions_per_call() > 0.1, "{:?}", run.figures());
     assert!(run.gap_ratio(&engine(Profile::Kv).unwrap().step).is_none());
+}
+
+#[test]
+fn prompts_above_the_step_budget_are_chunked() {
+    let engine = engine(Profile::KvPrompts).unwrap();
+    let run = |callers, lengths| {
+        let plan = Plan::closed(callers, lengths, Duration::from_secs(60), 1);
+        simulate(&engine, Duration::ZERO, Contender::Stock, &plan).unwrap()
+    };
+    // Steps of 256, 256 and 88 prompt tokens.
+    let ttft_ms = run(1, Lengths { prompt: (600, 600), ..CHUNKED }).ttft_ms(0.5);
+    assert!(is_near(ttft_ms, 3.0 * 30.5 + 600.0 * 0.3), "{ttft_ms}");
+    for callers in [4, 16] {
+        let run = run(callers, CHUNKED);
+        assert!(run.gap_ratio(&engine.step).is_none_or(|ratio| ratio < 1.05), "{:?}", run.figures());
+        assert!(run.count(End::Answered) > 30.0, "{:?}", run.figures());
+    }
 }
 
 #[test]

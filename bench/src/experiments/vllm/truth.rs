@@ -17,6 +17,9 @@ const SEED: u64 = 64;
 
 const LENGTHS: Lengths = Lengths { prompt: (20, 200), output: (16, 48) };
 const LONG: Lengths = Lengths { prompt: (24, 120), output: (32, 128) };
+/// Prompts that take two to four steps of [`Profile::KvPrompts`], of which about four fit into its
+/// cache.
+pub(super) const CHUNKED: Lengths = Lengths { prompt: (400, 900), output: (32, 96) };
 
 /// How far the simulator's figures may differ from the server's, as a share of the server's.
 const DIFFERENCE: f64 = 0.15;
@@ -61,6 +64,13 @@ pub(crate) fn measure(options: &Options) -> Fallible<Report> {
     let mut kv = Runner::new(options, Profile::Kv)?;
     compare(options, &mut report, &mut kv, &scenarios)?;
     kv.finish(&mut report, "small KV cache: ")?;
+    let scenarios: [Scenario; 2] = [
+        ("prompts above the step budget, 4 callers", Contender::Stock, Load::Closed(4), CHUNKED),
+        ("prompts above the step budget, 16 callers", Contender::Stock, Load::Closed(16), CHUNKED),
+    ];
+    let mut prompts = Runner::new(options, Profile::KvPrompts)?;
+    compare(options, &mut report, &mut prompts, &scenarios)?;
+    prompts.finish(&mut report, "prompts above the step budget: ")?;
     Ok(report)
 }
 
