@@ -97,6 +97,16 @@ mod tests {
     }
 
     #[test]
+    fn shortfalls_name_each_experiment_that_misses_a_bar() {
+        let shortfalls = std::fs::read_to_string(output_files::folder("shortfalls.md")).unwrap();
+        for result in Stored::read_all(&output_files::folder("results")).unwrap().values() {
+            let is_named = shortfalls.contains(&format!("`{}`", result.name));
+            let missed = result.bars.iter().find(|bar| !bar.ok);
+            assert!(is_named || missed.is_none(), "{}: {missed:?}", result.name);
+        }
+    }
+
+    #[test]
     fn page_has_at_most_300_lines() {
         let lines = std::fs::read_to_string(output_files::folder(PAGE)).unwrap().lines().count();
         assert!(lines <= 300, "{lines} lines");

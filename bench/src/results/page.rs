@@ -104,6 +104,7 @@ fn line(table: &Table, row: &Row, results: &Results) -> Fallible<Option<String>>
     if ours.is_empty() {
         return Ok(None);
     }
+    check_scenarios(result, row)?;
     let beside: Vec<String> =
         row.beside.iter().filter_map(|beside| self::beside(result, row, beside)).collect();
     let cells = [&row.what, &ours, &beside.join("; "), &bar, &met].map(|cell| cell.replace('|', "\\|"));
@@ -138,13 +139,36 @@ fn beside(result: &Stored, row: &Row, beside: &Beside) -> Option<String> {
         let miss = if weakest.ok { "" } else { ", **which would not show a failure**" };
         format!("{word}{}{miss}", show(&weakest.value))
     } else {
-        let figures = match &beside.peer {
-            Some(peer) => result.peers.get(peer)?,
-            None => &result.figures,
-        };
-        range(&matching(figures, beside.figure.as_ref().or(row.figure.as_ref())?))
+        range(&matching(figures_of(result, beside)?, beside.figure.as_ref().or(row.figure.as_ref())?))
     };
     (!value.is_empty()).then(|| format!("{} {value}", beside.label))
+}
+
+/// Returns an error if a value beside a row, with the pattern of the row's bars (thresholds), is
+/// over scenarios of which only some have a bar.
+fn check_scenarios(result: &Stored, row: &Row) -> Fallible<()> {
+    for beside in &row.beside {
+        let Some(pattern) = beside.figure.as_ref().filter(|pattern| row.bars.contains(pattern)) else {
+            continue;
+        };
+        let keys = figures_of(result, beside).into_iter().flat_map(Map::keys);
+        let (barred, others): (Vec<_>, Vec<_>) = keys
+            .filter(|key| scenario(pattern, key).is_some())
+            .partition(|key| result.bars.iter().any(|bar| bar.what == **key));
+        if let (false, [other, ..]) = (barred.is_empty(), &others[..]) {
+            let row = format!("`{}` of {}: `{}`", row.what, result.name, beside.label);
+            return Err(format!("{row} includes `{other}`, which has no bar").into());
+        }
+    }
+    Ok(())
+}
+
+/// Returns the figures of the peer of `beside`, or those of Tidegate.
+fn figures_of<'a>(result: &'a Stored, beside: &Beside) -> Option<&'a Map<String, Value>> {
+    match &beside.peer {
+        Some(peer) => result.peers.get(peer),
+        None => Some(&result.figures),
+    }
 }
 
 /// Returns the bars (thresholds) whose names match one of the patterns, each after the name of its
@@ -271,6 +295,15 @@ mod tests {
         let row = "| wait, s | worst of 2: 9 (b) | FIFO 40 to 50 | ≤ 4 | **1 of 2** | `x` abc1234 |";
         assert!(page.contains(row), "{page}");
         assert!(page.contains("**1 of 2 bars are met.**"), "{page}");
+    }
+
+    #[test]
+    fn value_beside_of_a_scenario_without_a_bar_is_an_error() {
+        let bars = json!([{"what": "a: wait", "value": 2, "op": "<=", "bar": 4, "ok": true}]);
+        let beside = "beside = [{label = 'FIFO', peer = 'fifo', figure = '*: wait'}]";
+        let layout = layout(&format!("rows = [{{what = 'wait, s', bars = ['*: wait'], {beside}}}]"));
+        let error = page(&layout, &stored(bars), "").unwrap_err();
+        assert!(error.to_string().contains("`b: wait`, which has no bar"), "{error}");
     }
 
     #[test]
