@@ -241,7 +241,8 @@ settings! {
         reclaim: bool = false, ();
         /// The size of the engine's KV memory in tokens; in a pool, that of each replica. A prefix
         /// that several calls share is counted once at replicas that report prefix caching, and
-        /// once per call at other targets. Without this key, the memory limits calls only if the
+        /// once per call at other targets, where long shared prefixes can thus halve the goodput:
+        /// use a pool, also for one server. Without this key, the memory limits calls only if the
         /// engine reports its size. That of a single server is then also corrected by its reported
         /// use, which includes other clients and shared prefixes.
         kv_tokens: Option<u64> "tokens" = None, TOKEN_RANGE => "not known";
