@@ -197,7 +197,7 @@ impl<'a> Run<'a> {
             self.played.seconds.push(Second { limit, bound, in_flight, awaiting, waiting, held, pressed });
             let seconds = self.played.seconds.len();
             if self.notes && seconds.is_multiple_of(NOTED) {
-                self.played.notes.push(self.contender.note());
+                self.played.notes.push(self.contender.note(self.instant()));
             }
         }
         self.now = at;

@@ -72,7 +72,7 @@ pub(crate) trait Contender {
     fn tick(&mut self, _now: Instant) {}
 
     /// Returns one line about the contender's state, which `--trace` prints.
-    fn note(&self) -> String {
+    fn note(&self, _now: Instant) -> String {
         String::new()
     }
 }
@@ -190,8 +190,8 @@ impl Contender for Ours {
         self.limit.on_tick(now);
     }
 
-    fn note(&self) -> String {
-        let view = self.limit.view();
+    fn note(&self, now: Instant) -> String {
+        let view = self.limit.view(now);
         let last = view.decisions.last().map_or("-", |last| last.cause.as_str());
         let late = view.late.map_or("-".to_owned(), |late| format!("{:.0} %", late * 100.0));
         format!(

@@ -199,7 +199,7 @@ fn deadline_that_passes_before_similar_calls_are_answered_does_not_cut() {
                 run.pass(ms);
                 calls.into_iter().for_each(|call| run.limit.on_ended(run.now, call, Ended::DeadlinePassed));
             }
-            run.limit.view().cuts
+            run.limit.view(run.now).cuts
         };
         assert_eq!(cuts_after(400), 0, "{kind:?}, {objective:?}");
         assert!(cuts_after(4_000) > 0, "{kind:?}, {objective:?}: the upstream hangs");
