@@ -1,6 +1,8 @@
 //! Tests of a configured target that several models or credentials use: a `Retry-After` delays only
 //! the model and credential that received it.
 
+use std::time::Duration;
+
 use http::{Request, Response};
 use tidegate::config::Config;
 use tidegate::{Error, Gate, RequestBody, ResponseBody, Transport};
@@ -54,7 +56,7 @@ async fn retry_after_of_one_model_or_key_does_not_delay_others() {
         for _ in 0..3 {
             assert_eq!(status_of(&gate, "k", "small").await, 200);
         }
-        assert_eq!(start.elapsed(), SECOND * 0, "{key}, {model}");
+        assert_eq!(start.elapsed(), Duration::ZERO, "{key}, {model}");
         // The rejected ones still wait.
         assert_eq!(status_of(&gate, key, model).await, 429);
         let waited = start.elapsed();
@@ -76,7 +78,7 @@ async fn first_call_of_another_model_ends_the_wait_for_itself_alone() {
     settle().await;
     assert_eq!(gate.snapshot().targets["llm"].queue_depth, 1);
     assert_eq!(status_of(&gate, "k", "small").await, 200);
-    assert_eq!(start.elapsed(), SECOND * 0);
+    assert_eq!(start.elapsed(), Duration::ZERO);
     settle().await;
     assert!(!queued.is_finished(), "its model is asked to wait");
     assert_eq!(gate.snapshot().targets["llm"].queue_depth, 1);
