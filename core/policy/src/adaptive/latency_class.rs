@@ -68,10 +68,10 @@ const MIN_THRESHOLD: f64 = 0.25;
 /// Number of mean deviations by which a call may exceed the baseline without being late. Applies to
 /// classes that have no objective or are slow.
 const DEVIATIONS: f64 = 3.0;
-/// A class is slow if its baseline exceeds this share of the objective. The threshold of a slow
-/// class is at least the baseline plus this share of the objective, because a lower limit does not
+/// A class of first tokens or answers is slow if its baseline exceeds this share of the objective.
+/// The threshold of a slow class is at least the baseline plus this share of the objective, because a lower limit does not
 /// make a slow class faster.
-const MIN_QUEUE_SHARE: f64 = 0.5;
+pub(super) const MIN_QUEUE_SHARE: f64 = 0.5;
 
 /// Returns the index of the latency class that a call belongs to, below [`CLASSES`]. The classes of
 /// streaming calls come first.
@@ -134,7 +134,7 @@ pub(super) struct LatencyClass {
     samples: u32,
     /// Number of recorded latencies of calls that met no congestion caused by this client.
     uncongested_samples: u32,
-    /// Whether the baseline exceeds half of the objective.
+    /// Whether the baseline exceeds so much of the objective that a lower limit does not help.
     is_slow: bool,
     /// Share of late calls on an uncongested upstream, from 0 to 1.
     usual_late_share: f64,
@@ -219,13 +219,13 @@ impl LatencyClass {
     }
 
     /// Updates whether the class is slow, and returns `true` only if it was not slow before and is
-    /// slow now. A class is slow if its baseline, learned from uncongested calls, exceeds half of
+    /// slow now. A class is slow if its baseline, learned from uncongested calls, exceeds `share` of
     /// the objective.
     ///
     /// Earlier late calls of a class that becomes slow were wrongly attributed to congestion.
-    pub(super) fn update_is_slow(&mut self) -> bool {
+    pub(super) fn update_is_slow(&mut self, share: f64) -> bool {
         let is_measured = self.uncongested_samples >= MIN_SAMPLES;
-        let exceeds = |objective| is_measured && self.baseline > MIN_QUEUE_SHARE * objective;
+        let exceeds = |objective| is_measured && self.baseline > share * objective;
         let is_slow = self.objective.is_some_and(exceeds);
         let was_slow = std::mem::replace(&mut self.is_slow, is_slow);
         is_slow && !was_slow
@@ -284,7 +284,7 @@ mod tests {
     fn class_of_one(took: f64, objective: Option<Duration>) -> LatencyClass {
         let mut class = LatencyClass::new(objective);
         (0..20).for_each(|_| class.observe(took, true));
-        class.update_is_slow();
+        class.update_is_slow(MIN_QUEUE_SHARE);
         class
     }
 

@@ -10,7 +10,7 @@ use tidegate_config::{AdaptiveConfig, Decrease, Detector};
 
 use super::evidence::{Evidence, UsualLatency};
 use super::first_token_capacity::first_token_work;
-use super::latency_class::{CLASSES, LatencyClass, class_of, is_streaming, latency_scale};
+use super::latency_class::{CLASSES, LatencyClass, MIN_QUEUE_SHARE, class_of, is_streaming, latency_scale};
 use super::load_tracker::{FEW_CALLS, LoadTracker};
 use super::{CallKind, Decision, DecisionCause, Ended, LimitView, Sample, call_sample::Sent};
 use super::{
@@ -32,6 +32,9 @@ const LATE_SHARE_WEIGHT: f64 = 0.05;
 /// Minimum number of output tokens of a call. The time between tokens is not checked for shorter
 /// responses.
 const MIN_PACE_TOKENS: u64 = 8;
+/// Share of the objective for the time between tokens that the baseline exceeds if no limit can meet
+/// the objective.
+const UNREACHABLE: f64 = 1.0;
 /// Maximum number of calls in flight at which the first calls of a class count as uncongested, also
 /// if the configured initial slots are more.
 const MAX_YOUNG_CALLS: usize = 8;
@@ -454,7 +457,7 @@ impl Limit {
         if let Some(normalized_latency) = normalized_latency.filter(|_| shows_late_share) {
             latencies.observe_late(normalized_latency > 1.0);
         }
-        if met_no_congestion && latencies.update_is_slow() {
+        if met_no_congestion && latencies.update_is_slow(MIN_QUEUE_SHARE) {
             // Earlier cuts treated the latency of this class as congestion, which was wrong.
             self.growth = Growth::SlowStart;
             self.first_token_limit.restart_slow_start();
@@ -478,7 +481,13 @@ impl Limit {
         }
         let took = now.saturating_duration_since(first).as_secs_f64() / (output - 1) as f64;
         let normalized_latency = self.pace_class.normalized_latency(took).unwrap_or(0.0);
-        self.pace_class.observe(took, self.load.is_uncongested(sent));
+        let is_uncongested = self.load.is_uncongested(sent);
+        self.pace_class.observe(took, is_uncongested);
+        if is_uncongested && self.pace_class.update_is_slow(UNREACHABLE) {
+            // No lower limit would meet the objective, so earlier cuts were wrong.
+            self.growth = Growth::SlowStart;
+            return self.discard_evidence(now);
+        }
         if self.pace_evidence.applies_to(sent.at)
             && sent.in_flight > FEW_CALLS
             && self.pace_evidence.observe(normalized_latency, UsualLatency::default())

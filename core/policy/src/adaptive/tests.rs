@@ -245,6 +245,23 @@ fn slow_tokens_cut_if_tpot_objective_is_set() {
     assert!(run.causes().contains(&DecisionCause::Slow));
 }
 
+/// Tokens take 66 ms at any load, so no limit meets the objective of 60 ms.
+#[test]
+fn unreachable_tpot_objective_does_not_lower_the_limit() {
+    let tpot = Some(Duration::from_millis(60));
+    let mut run = Run::new(&LimitSettings { tpot, ..settings(Some(1_000)) });
+    for _ in 0..40 {
+        let mut calls = run.fill(STREAM, 40);
+        run.pass(100);
+        calls.iter_mut().for_each(|call| run.limit.on_first_token(run.now, call));
+        run.pass(99 * 66);
+        calls
+            .into_iter()
+            .for_each(|call| run.limit.on_ended(run.now, call, Ended::Completed { output: 100 }));
+    }
+    assert!(run.limit.slots() >= 40, "{}: {:?}", run.limit.slots(), run.causes());
+}
+
 #[test]
 fn percentile_and_aimd_variants_work() {
     let percentile = Detector::Percentile(Percentile::default());
