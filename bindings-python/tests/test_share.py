@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
+import tempfile
+import time
 import uuid
 from pathlib import Path
 
@@ -16,7 +19,7 @@ from programs import finish, start
 from provider_payloads import CHAT, MESSAGES
 from tidegate import snapshot as declared
 from tidegate.testing import FakeTarget, ok, run
-from upstream import Exchange, Upstream, answer
+from upstream import WAIT, Exchange, Upstream, answer
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no Unix domain sockets")
 
@@ -58,6 +61,18 @@ codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in childre
 assert codes == [7, 7, 7], codes
 print("done")
 """
+# The broker, and a child that uses no gate but has inherited its sockets.
+IDLE_CHILD = (
+    CALLS
+    + """
+import time
+asyncio.run(client.chat.completions.create(model="small", messages=M))
+child = os.fork()
+if child:
+    print(child, flush=True)
+time.sleep(600)
+"""
+)
 FORKED = CALLS + 'asyncio.run(client.chat.completions.create(model="small", messages=M))' + FORKS
 
 
@@ -115,6 +130,33 @@ def test_forked_workers_share_by_default(upstream: Upstream, store: str) -> None
     assert counter.calls == 3 * 10 * 20
     assert (counter.peak == 4) == (store == "auto")
     assert 4 <= counter.peak <= 12
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_killed_broker_with_a_forked_child_counts_as_dead(
+    upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Counter(upstream)
+    # The path of a socket must be short.
+    with tempfile.TemporaryDirectory() as directory:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", directory)
+        broker = start(upstream, IDLE_CHILD, "web")
+        assert broker.stdout is not None
+        child = int(broker.stdout.readline())
+        gate = tidegate.Gate(tools={"db": 4}, share={"store": "local", "name": "web"})
+        with gate.tool("db"):
+            pass
+        [socket] = Path(directory).glob("tidegate/*.0.sock")
+        before = socket.stat()
+        broker.kill()
+        broker.wait()
+        deadline = time.monotonic() + WAIT
+        while not socket.exists() or socket.stat().st_mtime_ns == before.st_mtime_ns:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        # A broker that has stopped would be replaced by one with another number.
+        assert not list(Path(directory).glob("tidegate/*.generation"))
+        os.kill(child, signal.SIGKILL)
 
 
 def test_shorthand_shares_under_the_default_name() -> None:

@@ -146,6 +146,16 @@ impl Broker {
         names.flat_map(|name| self.leave(now, member, name)).collect()
     }
 
+    /// Grants the slots that were withheld for the process of a stopped predecessor, because it has
+    /// ended, or continues and has told what it holds.
+    pub fn release_withheld(&mut self, now: Instant) -> Messages {
+        if self.predecessor == Predecessor::Stopped {
+            self.predecessor = Predecessor::Died;
+        }
+        self.resources.values_mut().for_each(|resource| resource.division.release_withheld());
+        self.settle(now, |_, _| true)
+    }
+
     /// Applies what time alone changes. See [`Broker::next_wake`].
     pub fn on_tick(&mut self, now: Instant) -> Messages {
         let gives_from = self.gives_from();
@@ -265,10 +275,12 @@ impl Broker {
     }
 
     /// Appoints other members to lead adaptive limits, where a leader or deputy is not heard any more, and
-    /// grants the slots that have expired because a member is not heard.
+    /// grants the slots that have expired, or that a member does not want, because it is not heard.
     fn replace_unheard(&mut self, now: Instant) -> Messages {
         self.settle(now, |division, presence| {
-            division.needs_observers(now, presence) || division.has_expired_slots(now, presence)
+            division.needs_observers(now, presence)
+                || division.has_expired_slots(now, presence)
+                || division.has_other_claimants(now, presence)
         })
     }
 
@@ -342,6 +354,7 @@ mod tests {
                 returned: 0,
                 claim: 0,
                 known_survivors: 0,
+                known_total: 0,
                 adaptive: None,
                 role: None,
             };

@@ -20,7 +20,8 @@ pub enum Predecessor {
     None,
     /// The process of the broker has ended. Its members may still use their leases.
     Died,
-    /// The process of the broker exists, but does not answer. Its calls may still run.
+    /// The process of the broker exists, but does not answer. Its calls may still run, so its slots
+    /// are withheld until [`Broker::release_withheld`](crate::Broker::release_withheld).
     Stopped,
 }
 
@@ -34,6 +35,7 @@ pub(crate) struct Division {
     served_until: Instant,
     /// The members of an earlier broker that have not rejoined, or `None` if none is missing.
     missing: Option<Missing>,
+    withheld: Withheld,
     /// The members that observe the calls of all, if the limit is adaptive: the leader and the deputy.
     observers: Vec<MemberId>,
     /// The number of times that observers were appointed.
@@ -57,6 +59,18 @@ struct Missing {
     expected: usize,
 }
 
+/// The slots that the stopped process of an earlier broker may still use: those of `total` that no
+/// member has claimed.
+#[derive(Debug, Default)]
+struct Withheld {
+    /// The largest total of the leases at the earlier broker that a member knew of.
+    total: usize,
+    /// The slots that members have claimed.
+    claimed: usize,
+    /// Whether the process has ended or continues, so that no slot is withheld.
+    is_over: bool,
+}
+
 /// What the broker knows of one member.
 #[derive(Debug)]
 struct Account {
@@ -67,7 +81,10 @@ struct Account {
     seniority: Seniority,
     weight: f64,
     leased: usize,
+    /// The further slots that it wants. None count while it is not heard.
     want: usize,
+    /// Whether it was heard lately when slots were last granted.
+    is_heard: bool,
     /// The slots that the member may keep while others are short.
     fair: usize,
     /// The part of a contended slot to which the member is entitled: what is left when its fair
@@ -132,6 +149,7 @@ impl Division {
             virtual_time: 0.0,
             served_until: started_at,
             missing,
+            withheld: Withheld { is_over: predecessor != Predecessor::Stopped, ..Withheld::default() },
             observers: Vec::new(),
             term: 0,
             adaptive: None,
@@ -163,6 +181,8 @@ impl Division {
             if let Some(missing) = self.missing.as_mut().filter(|_| report.known_survivors > 0) {
                 missing.on_rejoined(report.known_survivors);
             }
+            self.withheld.total = self.withheld.total.max(report.known_total.min(MAX_CAP));
+            self.withheld.claimed += report.claim.min(cap);
             // Whoever joins later was away, and has missed calls.
             let rejoins = self.missing.as_ref().is_some_and(|missing| now < missing.until);
             let role = report.role.unwrap_or_default();
@@ -174,6 +194,7 @@ impl Division {
                 weight,
                 leased: report.claim.min(cap),
                 want: 0,
+                is_heard: true,
                 fair: cap,
                 part: 1.0,
                 service: self.virtual_time,
@@ -230,6 +251,17 @@ impl Division {
         self.observers.iter().any(|id| !presence.is_heard(now, *id))
     }
 
+    /// Returns `true` if a member that wants slots is not heard any more, or is heard again.
+    pub(crate) fn has_other_claimants(&self, now: Instant, presence: &Presence) -> bool {
+        let mut claimants = self.accounts.iter().filter(|(_, account)| account.want > 0);
+        claimants.any(|(id, account)| account.is_heard != presence.is_heard(now, *id))
+    }
+
+    /// Withholds no slots any more for the stopped process of the earlier broker.
+    pub(crate) fn release_withheld(&mut self) {
+        self.withheld.is_over = true;
+    }
+
     /// Returns `true` if a member waits while one that is not heard any more has slots, which have expired.
     pub(crate) fn has_expired_slots(&self, now: Instant, presence: &Presence) -> bool {
         let mut accounts = self.accounts.iter();
@@ -282,12 +314,15 @@ impl Division {
     /// Grants free slots, and returns the updates for the members.
     pub(crate) fn settle(&mut self, now: Instant, presence: &Presence) -> Vec<(MemberId, LeaseUpdate)> {
         self.appoint(now, presence);
+        for (id, account) in &mut self.accounts {
+            account.is_heard = presence.is_heard(now, *id);
+        }
         let cap = self.cap();
         let leased = self.leased(now, presence);
         self.missing.take_if(|missing| missing.is_over(now));
         let free = if self.missing.is_some() { 0 } else { cap.saturating_sub(leased) };
         self.charge(now);
-        self.divide(cap);
+        self.divide(cap.saturating_sub(self.withheld()));
         let granted = self.grant(free);
         self.updates(now, cap, &granted, presence)
     }
@@ -323,7 +358,7 @@ impl Division {
     /// Divides free slots among the members that want some. Returns the grants.
     fn grant(&mut self, mut free: usize) -> BTreeMap<MemberId, usize> {
         let mut granted = BTreeMap::new();
-        let claimants = self.accounts.iter().filter(|(_, account)| account.want > 0);
+        let claimants = self.accounts.iter().filter(|(_, account)| account.is_short());
         let mut claimants: BinaryHeap<_> =
             claimants.map(|(id, account)| account.claimant(*id, self.virtual_time)).collect();
         while free > 0
@@ -412,10 +447,17 @@ impl Division {
         Some(account.told)
     }
 
-    /// Returns the total of all leases.
+    /// Returns the total of all leases, and of the slots that are withheld.
     fn leased(&self, now: Instant, presence: &Presence) -> usize {
         let holds = |id: &MemberId| !self.expires || presence.is_heard(now, *id);
-        self.accounts.iter().filter(|(id, _)| holds(id)).map(|(_, account)| account.leased).sum()
+        let accounts = self.accounts.iter().filter(|(id, _)| holds(id));
+        self.withheld() + accounts.map(|(_, account)| account.leased).sum::<usize>()
+    }
+
+    /// Returns the slots that a stopped process of the earlier broker may still use.
+    fn withheld(&self) -> usize {
+        let Withheld { total, claimed, is_over } = self.withheld;
+        if is_over || self.expires { 0 } else { total.saturating_sub(claimed) }
     }
 }
 
@@ -439,16 +481,17 @@ impl Account {
     /// Returns the number of slots that the member needs, and its weight. A member that wants no more
     /// may have idle slots, which it returns when others are short.
     fn need(&self) -> (f64, f64) {
-        ((self.leased + self.want) as f64, self.weight)
+        let want = if self.is_heard { self.want } else { 0 };
+        ((self.leased + want) as f64, self.weight)
     }
 
     fn is_short(&self) -> bool {
-        self.want > 0
+        self.is_heard && self.want > 0
     }
 
     /// Returns `true` if the member wants slots that it need not share with others.
     fn lacks_fair_slots(&self) -> bool {
-        self.want > 0 && self.leased < self.fair.max(1)
+        self.is_short() && self.leased < self.fair.max(1)
     }
 
     fn claimant(&self, id: MemberId, virtual_time: f64) -> Claimant {

@@ -325,7 +325,8 @@ impl Lease {
         let role = self.earlier_role.or(self.role);
         // The first report tells the earlier role, and the next one that which another lease decides.
         self.has_new_cap = self.role.is_some();
-        Report { claim, known_survivors: self.update.survivors, role, ..report }
+        let LeaseUpdate { survivors, total, .. } = self.update;
+        Report { claim, known_survivors: survivors, known_total: total, role, ..report }
     }
 
     /// Applies a message of the broker about this lease.
@@ -417,6 +418,7 @@ impl Lease {
             returned: std::mem::take(&mut self.returned),
             claim: 0,
             known_survivors: 0,
+            known_total: 0,
             adaptive: self.adaptive,
             role: self.role,
         }

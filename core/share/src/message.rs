@@ -84,6 +84,9 @@ pub struct Report {
     /// [`LeaseUpdate::survivors`] of the earlier broker, or 0 if the member had none. Read in the first
     /// report only.
     pub known_survivors: usize,
+    /// [`LeaseUpdate::total`] of the earlier broker, or 0 if the member had none. Read in the first
+    /// report only.
+    pub known_total: usize,
     /// The slots that the member's adaptive limit has found, or `None` if its limit is fixed. Those of the
     /// leader bound the sum of all leases, besides the smallest cap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -173,7 +176,8 @@ pub struct LeaseUpdate {
     /// members. While the broker waits for members of its predecessor, at least the number that it waits
     /// for, or [`usize::MAX`] if that is not known.
     pub survivors: usize,
-    /// The total of all leases.
+    /// The total of all leases, also of those that a stopped predecessor of the broker may still
+    /// use.
     pub total: usize,
     /// What the member does for the adaptive limit of all, or `None` if the limit is fixed.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -49,6 +49,7 @@ impl Share {
             returned: 0,
             claim: 0,
             known_survivors: 0,
+            known_total: 0,
             adaptive,
             role: (!role.is_follower()).then_some(role),
         };
@@ -147,6 +148,7 @@ fn first_tokens_of_a_stopped_member_are_granted_to_one_that_waits() {
             returned: 0,
             claim: 0,
             known_survivors: 0,
+            known_total: 0,
             adaptive: None,
             role: None,
         };

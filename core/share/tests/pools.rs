@@ -71,6 +71,7 @@ fn pool_with_the_name_of_a_limit_keeps_no_slots() {
         returned: 0,
         claim: 0,
         known_survivors: 0,
+        known_total: 0,
         adaptive: None,
         role: None,
     };

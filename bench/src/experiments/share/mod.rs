@@ -63,7 +63,7 @@ impl Directory {
 
     /// Returns the file of the local broker of the share [`SHARE`] whose name ends with `suffix`.
     fn broker_file(&self, suffix: &str) -> PathBuf {
-        self.0.join("tidegate").join(format!("v2-{SHARE}{suffix}"))
+        self.0.join("tidegate").join(format!("v3-{SHARE}{suffix}"))
     }
 }
 

@@ -154,6 +154,52 @@ fn stopped_process_keeps_its_slots_and_continues_with_them() {
 }
 
 #[test]
+fn stopped_process_is_granted_no_slots_for_its_waiting_calls() {
+    let mut cluster = Cluster::new(19, 4, &[1.0; 2], secs(10));
+    cluster.saturate(0, 8);
+    cluster.run(secs(1));
+    cluster.saturate(1, 8);
+    cluster.run(ms(100));
+    cluster.stop(1);
+    cluster.run(secs(60));
+    assert_eq!((cluster.upstream, cluster.processes[0].in_flight), (4, 4));
+    cluster.resume(1);
+    cluster.run(secs(30));
+    assert_eq!((cluster.peak_upstream, cluster.processes[1].in_flight), (4, 2));
+}
+
+#[test]
+fn slots_of_stopped_broker_are_withheld_until_its_process_ends_or_continues() {
+    let start = std::time::Instant::now();
+    let report = |want, claim, known_total| {
+        let (cap, weight, returned, known_survivors) = (4, 1.0, 0, 1);
+        let (adaptive, role) = (None, None);
+        let report =
+            Report { cap, weight, want, returned, claim, known_survivors, known_total, adaptive, role };
+        ToBroker::Report { resource: "shared".into(), report, heartbeat: None }
+    };
+    let granted = |messages: &[(MemberId, ToMember)]| -> usize {
+        let granted = messages.iter().map(|(_, message)| match message {
+            ToMember::Lease { update, .. } => update.granted,
+            _ => 0,
+        });
+        granted.sum()
+    };
+    for (continues, at_once, later) in [(false, 0, 3), (true, 0, 2)] {
+        let mut broker = Broker::new(start, Predecessor::Stopped);
+        // The stopped process holds the three other slots.
+        let mut messages = broker.on_message(start, MemberId(1), &report(3, 1, 4));
+        let now = start + tidegate_share::REJOIN_TIME;
+        messages.extend(broker.on_tick(now));
+        if continues {
+            messages.extend(broker.on_message(now, MemberId(2), &report(0, 1, 4)));
+        }
+        assert_eq!(granted(&messages), at_once);
+        assert_eq!(granted(&broker.release_withheld(now)), later);
+    }
+}
+
+#[test]
 fn saturated_processes_send_few_reports() {
     let mut cluster = Cluster::new(13, 64, &[1.0; 16], secs(1));
     (0..16).for_each(|process| cluster.saturate(process, 20));
@@ -292,14 +338,16 @@ fn any_message() -> impl Strategy<Value = ToBroker> {
     let weight = prop_oneof![Just(f64::NAN), Just(f64::INFINITY), Just(-1.0), Just(0.0), any::<f64>()];
     let role = prop_oneof![Just(None), Just(Some(LimitRole::Deputy)), Just(Some(LimitRole::Leader))];
     let adaptive = (prop::option::of(number()), role);
-    let report = (number(), weight, number(), number(), number(), number(), adaptive).prop_map(
-        |(cap, weight, want, returned, claim, known_survivors, (adaptive, role))| Report {
+    let known = (number(), number());
+    let report = (number(), weight, number(), number(), number(), known, adaptive).prop_map(
+        |(cap, weight, want, returned, claim, (known_survivors, known_total), (adaptive, role))| Report {
             cap,
             weight,
             want,
             returned,
             claim,
             known_survivors,
+            known_total,
             adaptive,
             role,
         },
@@ -329,7 +377,7 @@ proptest! {
             let mut answers = broker.on_message(now, MemberId(hostile), &message);
             let returned = held[who] / 2;
             held[who] -= returned;
-            let report = Report { cap: CAP, weight: 1.0, want, returned, claim: 0, known_survivors: 0, adaptive: None, role: None };
+            let report = Report { cap: CAP, weight: 1.0, want, returned, claim: 0, known_survivors: 0, known_total: 0, adaptive: None, role: None };
             let report = ToBroker::Report { resource: "shared".into(), report, heartbeat: None };
             answers.extend(broker.on_message(now, honest[who], &report));
             for (to, answer) in answers {

@@ -67,7 +67,8 @@ const EXITS_WITHIN: Duration = Duration::from_millis(500);
 ///
 /// Call this function when a program ends that shares limits over Redis. Otherwise its slots are free
 /// only after 8 s. Do not make calls afterwards. The Python and Node packages and the command line call
-/// it. A local broker notices by itself that a process has ended.
+/// it. A local broker notices by itself that a process has ended; if it runs in this process, it
+/// removes its files.
 ///
 /// Blocks the thread.
 pub fn return_shared_slots() {
@@ -197,10 +198,13 @@ impl Share {
 
 /// Runs a member on a thread of its own, with a runtime that does not stall with the application's.
 #[cfg(any(unix, feature = "redis"))]
-fn start_thread<F: Future<Output = ()>>(member: impl FnOnce() -> F + Send + 'static) {
+fn start_thread<F: Future>(member: impl FnOnce() -> F + Send + 'static) {
     let started = std::thread::Builder::new().name("tidegate-share".to_owned()).spawn(move || {
         match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-            Ok(runtime) => LocalSet::new().block_on(&runtime, member()),
+            Ok(runtime) => {
+                // What the member returns is dropped after its tasks.
+                let _last = LocalSet::new().block_on(&runtime, member());
+            }
             Err(error) => tracing::warn!(%error, "limits are not shared: no runtime can be started"),
         }
     });

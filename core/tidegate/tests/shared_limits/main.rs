@@ -445,6 +445,30 @@ async fn process_without_a_usable_directory_works_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn broker_without_other_members_removes_its_files() {
+    let upstream = Upstream::start().await;
+    let (url, name) = (upstream.url(), unique_name());
+    let runtime = std::env::temp_dir().join(&name);
+    std::fs::create_dir(&runtime).unwrap();
+    upstream.answer(1_000_000);
+    let start = async || {
+        let mut process = Process::start_in(&url, &name, 4, 1, Some(&runtime));
+        assert_eq!(process.answers.recv().await.unwrap(), "200");
+        process
+    };
+    let files = || std::fs::read_dir(runtime.join("tidegate")).unwrap().count();
+    let mut alone = start().await;
+    assert_ne!(files(), 0);
+    alone.finish();
+    assert_eq!(files(), 0);
+    let (mut broker, other) = (start().await, start().await);
+    broker.finish();
+    assert_ne!(files(), 0);
+    drop(other);
+    std::fs::remove_dir_all(&runtime).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn broker_moves_to_a_runtime_directory_that_appears() {
     let upstream = Upstream::start().await;
     let (url, name) = (upstream.url(), unique_name());

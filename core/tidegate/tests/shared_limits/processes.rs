@@ -120,5 +120,6 @@ fn member() {
         for caller in callers {
             caller.await.unwrap();
         }
+        tidegate::return_shared_slots();
     });
 }

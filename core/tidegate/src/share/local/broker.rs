@@ -41,6 +41,8 @@ struct LocalBroker {
     outboxes: RefCell<BTreeMap<MemberId, Rc<Outbox>>>,
     /// The number of connections from other processes.
     others: Cell<usize>,
+    /// The stopped process of the predecessor, while its slots are withheld.
+    stopped: Cell<Option<Pid>>,
     /// Until when members of the predecessor may rejoin. `None` if there was none, or once that
     /// time has passed.
     awaits_until: Cell<Option<Instant>>,
@@ -67,11 +69,17 @@ struct Outbox {
 }
 
 /// Starts the broker of the generation of `lock` on this thread. The members can connect when this
-/// function returns. The broker ends when another one takes over, or with the thread.
+/// function returns. The broker ends when another one takes over, or with the thread. `stopped` is
+/// the process of a predecessor that has stopped, if it is known.
 ///
 /// # Errors
 /// The socket cannot be created.
-pub(super) fn start(place: &Place, lock: BrokerLock, predecessor: Predecessor) -> io::Result<()> {
+pub(super) fn start(
+    place: &Place,
+    lock: BrokerLock,
+    predecessor: Predecessor,
+    stopped: Option<Pid>,
+) -> io::Result<()> {
     let path = place.socket(lock.generation);
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -84,6 +92,7 @@ pub(super) fn start(place: &Place, lock: BrokerLock, predecessor: Predecessor) -
         broker: RefCell::new(Broker::new(now(), predecessor)),
         outboxes: RefCell::default(),
         others: Cell::new(0),
+        stopped: Cell::new(stopped),
         awaits_until: Cell::new((predecessor != Predecessor::None).then(|| now() + REJOIN_TIME)),
         checked_at: Cell::new(now()),
         is_superseded: Cell::new(false),
@@ -97,6 +106,14 @@ pub(super) fn start(place: &Place, lock: BrokerLock, predecessor: Predecessor) -
 impl LocalBroker {
     async fn run(self: Rc<Self>, listener: UnixListener) {
         let mut connections = JoinSet::new();
+        let mut stopped_ends = pin!(async {
+            process_ends(self.stopped.get(), RENEWAL_TIME).await;
+            self.release_withheld();
+            pending::<()>().await;
+        });
+        if self.stopped.get().is_none() {
+            self.release_withheld();
+        }
         for number in 0.. {
             let accepted = loop {
                 tokio::select! {
@@ -112,6 +129,7 @@ impl LocalBroker {
                         self.deliver(messages);
                     }
                     () = self.changed.notified() => {}
+                    () = &mut stopped_ends => {}
                     Some(_) = connections.join_next() => {}
                 }
             };
@@ -131,7 +149,7 @@ impl LocalBroker {
 
     /// Serves one connection until it ends.
     async fn serve(self: Rc<Self>, member: MemberId, stream: UnixStream) {
-        let process = stream.peer_cred().ok().and_then(|peer| Pid::from_raw(peer.pid()?));
+        let process = process_of(&stream);
         let is_own = process == Some(getpid());
         if is_own {
             self.broker.borrow_mut().add_own(member);
@@ -143,7 +161,7 @@ impl LocalBroker {
         let mut lines = Lines::new(BufReader::new(reader));
         let mut buffer = Vec::new();
         // A forked child that has inherited the connection keeps it open after the member has died.
-        let mut has_died = pin!(process_ends(process));
+        let mut has_died = pin!(process_ends(process, RENEWAL_TIME));
         loop {
             tokio::select! {
                 message = lines.next::<ToBroker>() => {
@@ -154,6 +172,11 @@ impl LocalBroker {
                     }
                     let messages = self.broker.borrow_mut().on_message(now(), member, &message);
                     self.deliver(messages);
+                    // The first heartbeat comes after what joins.
+                    let is_heartbeat = matches!(message, ToBroker::Heartbeat { .. });
+                    if is_heartbeat && self.stopped.get().is_some_and(|stopped| process == Some(stopped)) {
+                        self.release_withheld();
+                    }
                     self.changed.notify_one();
                 }
                 () = outbox.filled.notified() => {
@@ -199,6 +222,14 @@ impl LocalBroker {
         }
     }
 
+    /// Grants the slots that were withheld for the stopped process of the predecessor, if there is
+    /// one.
+    fn release_withheld(&self) {
+        self.stopped.set(None);
+        let messages = self.broker.borrow_mut().release_withheld(now());
+        self.deliver(messages);
+    }
+
     /// Counts the members of other processes, and records in the directory whether there are any,
     /// unless it belongs to another broker.
     fn count_others(&self, more: usize, fewer: usize) {
@@ -232,6 +263,14 @@ impl LocalBroker {
                 // No member of the predecessor is left.
                 self.place.set_has_members(false);
             }
+        }
+    }
+}
+
+impl Drop for LocalBroker {
+    fn drop(&mut self) {
+        if self.others.get() == 0 && !self.is_superseded.get() && self.awaits_until.get().is_none() {
+            self.place.remove_files(&self.lock);
         }
     }
 }
@@ -304,11 +343,23 @@ impl Outbox {
     }
 }
 
-/// Waits until a process has ended. Waits for ever if the process is not known.
-async fn process_ends(process: Option<Pid>) {
+/// Returns the process at the other end of a connection, which is that of the broker for a
+/// connection to it. `None` if it is not known.
+pub(super) fn process_of(stream: &UnixStream) -> Option<Pid> {
+    stream.peer_cred().ok().and_then(|peer| Pid::from_raw(peer.pid()?))
+}
+
+/// Returns `true` if a process has not ended.
+pub(super) fn is_running(process: Pid) -> bool {
+    test_kill_process(process).is_ok()
+}
+
+/// Waits until a process has ended, at most for the time `interval` longer. Waits for ever if the
+/// process is not known.
+pub(super) async fn process_ends(process: Option<Pid>, interval: Duration) {
     let Some(process) = process else { return pending().await };
-    while test_kill_process(process).is_ok() {
-        sleep(RENEWAL_TIME).await;
+    while is_running(process) {
+        sleep(interval).await;
     }
 }
 

@@ -11,9 +11,11 @@ mod place;
 use std::collections::{BTreeSet, HashMap};
 use std::future::pending;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, getpid};
 use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -22,7 +24,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval, sleep, sleep_until, ti
 use super::limit::{CallEvents, EVENTS_DELAY, SharedLimit, Told};
 use super::{Command, start_thread};
 use crate::clock::now;
-use broker::is_own_user;
+use broker::{is_own_user, is_running, process_ends, process_of};
 use frames::Lines;
 use place::{NamedDirectories, Place};
 use tidegate_share::{HEARTBEAT, Predecessor, ToBroker, ToMember, cool_down_ms};
@@ -37,6 +39,9 @@ const ATTACHED_AFTER: Duration = Duration::from_millis(100);
 const MAX_UNANSWERED: u64 = 4;
 /// Time without a connection after which a broker counts as stopped although it holds the lock.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(2);
+/// Time between two looks whether the process of the broker has ended. A forked child that has
+/// inherited its sockets keeps them open.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Time within which the broker must read what is sent. It may wait for this member to read.
 const WRITES_WITHIN: Duration = Duration::from_secs(2);
 
@@ -52,6 +57,17 @@ pub(super) struct Member {
     was_connected: bool,
     /// Whether the log says that this process works alone.
     has_warned: bool,
+    /// Dropped after the files of a broker in this thread were removed. `None` while the process
+    /// does not exit.
+    exiting: Option<std::sync::mpsc::Sender<()>>,
+}
+
+/// A broker that does not answer.
+#[derive(Clone, Copy)]
+struct StoppedBroker {
+    generation: u64,
+    /// `None` if it is not known.
+    process: Option<Pid>,
 }
 
 /// The heartbeats of a connection.
@@ -123,7 +139,7 @@ enum End {
     Lost,
     /// The broker does not answer.
     Unanswered,
-    /// The gate was dropped.
+    /// The gate was dropped, or the process exits.
     Dropped,
 }
 
@@ -137,15 +153,18 @@ impl Member {
             resources: HashMap::new(),
             was_connected: false,
             has_warned: false,
+            exiting: None,
         };
         start_thread(move || member.run());
     }
 
-    async fn run(mut self) {
-        let mut stopped_generation = None;
+    /// Runs until the gate is dropped or the process exits. Returns what must be dropped after the
+    /// broker.
+    async fn run(mut self) -> Option<std::sync::mpsc::Sender<()>> {
+        let mut stopped = None;
         loop {
             let connected = match Place::new(&self.directories, &self.name) {
-                Ok(place) => self.connect(&place, stopped_generation.take()).await,
+                Ok(place) => self.connect(&place, stopped.take()).await,
                 Err(error) => Err(error),
             };
             let end = match connected {
@@ -153,9 +172,10 @@ impl Member {
                     if std::mem::take(&mut self.has_warned) {
                         tracing::info!(share = &*self.name, "limits are shared again");
                     }
-                    let end = self.serve(stream).await;
+                    let process = process_of(&stream);
+                    let end = self.serve(stream, process).await;
                     if let End::Unanswered = end {
-                        stopped_generation = Some(generation);
+                        stopped = Some(StoppedBroker { generation, process });
                     }
                     end
                 }
@@ -163,9 +183,12 @@ impl Member {
             };
             self.each(SharedLimit::on_lost);
             if let End::Dropped = end {
-                return;
+                return self.exiting;
             }
             self.drop_outdated_reports();
+            if self.exiting.is_some() {
+                return self.exiting;
+            }
         }
     }
 
@@ -181,44 +204,45 @@ impl Member {
         match command {
             Command::Join(resource, limit) => drop(self.resources.insert(resource, limit)),
             Command::Leave(resource, limit) => drop(self.remove(&resource, &limit)),
-            Command::Report(..)
-            | Command::Draw(..)
-            | Command::CoolDown(..)
-            | Command::Evidence(_)
-            | Command::Exit(_) => {}
+            Command::Exit(exiting) => self.exiting = Some(exiting),
+            Command::Report(..) | Command::Draw(..) | Command::CoolDown(..) | Command::Evidence(_) => {}
         }
     }
 
-    /// Connects to the broker. Becomes the broker if there is none, or if the one of the generation
-    /// `stopped` is the current one. Returns the connection and the generation of the broker.
+    /// Connects to the broker. Becomes the broker if there is none, or if `stopped` is the current
+    /// one. Returns the connection and the generation of the broker.
     ///
     /// # Errors
     /// The files of the broker cannot be written.
-    async fn connect(&mut self, place: &Place, stopped: Option<u64>) -> io::Result<(u64, UnixStream)> {
+    async fn connect(
+        &mut self,
+        place: &Place,
+        mut stopped: Option<StoppedBroker>,
+    ) -> io::Result<(u64, UnixStream)> {
         let began = now();
-        let mut stopped = stopped;
         loop {
             let generation = place.generation();
-            if stopped == Some(generation) {
+            if let Some(stopped) = stopped.filter(|stopped| stopped.generation == generation) {
                 // Only one member gets the lock. The others connect to its broker.
                 if let Some(lock) = place.try_lock(generation + 1)? {
                     // First, so that no broker runs that others cannot find.
                     place.set_generation(generation + 1)?;
-                    broker::start(place, lock, Predecessor::Stopped)?;
+                    broker::start(place, lock, Predecessor::Stopped, stopped.process)?;
                 }
             } else if let Ok(stream) = UnixStream::connect(place.socket(generation)).await
                 && is_own_user(&stream)
+                && process_of(&stream).is_none_or(is_running)
             {
                 self.was_connected = true;
                 return Ok((generation, stream));
             } else if let Some(lock) = place.try_lock(generation)? {
                 let had_members = self.was_connected || place.had_members();
                 let predecessor = if had_members { Predecessor::Died } else { Predecessor::None };
-                broker::start(place, lock, predecessor)?;
+                broker::start(place, lock, predecessor, None)?;
                 continue;
             } else if now() >= began + CONNECTS_WITHIN {
                 // Its socket was removed, or it was stopped before it had one.
-                stopped = Some(generation);
+                stopped = Some(StoppedBroker { generation, process: None });
                 continue;
             }
             sleep(RECONNECT_DELAY).await;
@@ -233,7 +257,9 @@ impl Member {
         }
         self.each(SharedLimit::on_alone);
         let joins = async {
-            while let Some(command) = self.commands.recv().await {
+            while self.exiting.is_none()
+                && let Some(command) = self.commands.recv().await
+            {
                 if let Command::Join(_, limit) = &command {
                     limit.on_alone();
                 }
@@ -251,16 +277,21 @@ impl Member {
         tracing::warn!(share, %error, "limits are not shared: this process works alone");
     }
 
-    /// Passes messages between the broker and the schedulers.
-    async fn serve(&mut self, stream: UnixStream) -> End {
+    /// Passes messages between the broker, which runs in `process`, and the schedulers.
+    async fn serve(&mut self, stream: UnixStream, process: Option<Pid>) -> End {
         let (reader, mut writer) = stream.into_split();
         let mut lines = Lines::new(BufReader::new(reader));
         let mut heartbeat = Heartbeat::default();
         let mut reviews = reviews();
         let mut out = Vec::new();
         let mut evidence = DueEvidence::default();
+        let other = process.filter(|process| *process != getpid());
+        let mut has_died = pin!(process_ends(other, CHECK_INTERVAL));
         self.resources.iter().for_each(|(name, limit)| join(&mut out, name.clone(), limit));
         loop {
+            if self.exiting.is_some() {
+                return End::Dropped;
+            }
             if !out.is_empty() {
                 let Ok(Ok(())) = timeout(WRITES_WITHIN, writer.write_all(&out)).await else {
                     return End::Lost;
@@ -292,6 +323,7 @@ impl Member {
                     self.on_command(&mut out, &mut evidence, &mut heartbeat, command);
                     self.on_commands(&mut out, &mut evidence, &mut heartbeat);
                 }
+                () = &mut has_died => return End::Lost,
                 () = evidence.wait() => self.send_evidence(&mut out, &mut evidence),
             }
         }
@@ -362,7 +394,7 @@ impl Member {
                 }
             }
             // The broker notices that the connection ends.
-            Command::Exit(_) => {}
+            Command::Exit(exiting) => self.exiting = Some(exiting),
         }
     }
 

@@ -4,10 +4,10 @@
 //!
 //! For a share with the name `NAME`, all in a directory that only the user can use:
 //!
-//! - `v2-NAME.generation`: the number of the current generation. A missing file means 0.
-//! - `v2-NAME.G.lock`: the broker of generation `G` holds a POSIX record lock on it.
-//! - `v2-NAME.G.sock`: the socket of this broker.
-//! - `v2-NAME.members`: exists while processes other than the broker's are members. After a broker
+//! - `v3-NAME.generation`: the number of the current generation. A missing file means 0.
+//! - `v3-NAME.G.lock`: the broker of generation `G` holds a POSIX record lock on it.
+//! - `v3-NAME.G.sock`: the socket of this broker.
+//! - `v3-NAME.members`: exists while processes other than the broker's are members. After a broker
 //!   has died, its successor then waits for them.
 //!
 //! # Election
@@ -17,6 +17,8 @@
 //! holds the lock but does not answer, a member takes the lock of the next generation and increases
 //! the number. The old broker looks at the number regularly, and after each pause before it answers,
 //! and resigns. It also resigns if its lock file was removed, because others cannot find it then.
+//!
+//! A broker without other members removes its files when it ends.
 
 use std::collections::HashSet;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -106,7 +108,7 @@ impl Place {
             return Err(io::Error::other(format!("{} {problem}", directory.display())));
         }
         let place =
-            Self { named: named.clone(), name: name.into(), base: directory.join(format!("v2-{name}")) };
+            Self { named: named.clone(), name: name.into(), base: directory.join(format!("v3-{name}")) };
         if place.socket(u64::MAX).as_os_str().len() > MAX_SOCKET_PATH {
             let problem = "is too long for the path of a socket: choose a shorter `share.name`, or set `XDG_RUNTIME_DIR` to a shorter path";
             return Err(io::Error::other(format!("{} {problem}", place.base.display())));
@@ -156,8 +158,9 @@ impl Place {
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS) => return Ok(None),
             Err(error) => return Err(at(&path, &error.into())),
         }
-        if self.generation() > generation {
-            // The lock of a generation that has ended in the meantime.
+        if self.generation() > generation || !is_at(&file, &path) {
+            // The lock of a generation that has ended in the meantime, or whose broker has removed
+            // it.
             return Ok(None);
         }
         held.insert(key);
@@ -181,6 +184,17 @@ impl Place {
         Ok(())
     }
 
+    /// Removes the files of a broker without other members that ends, unless another one has taken
+    /// over.
+    pub(super) fn remove_files(&self, lock: &BrokerLock) {
+        if self.generation() == lock.generation && lock.is_in_place() {
+            let _ = fs::remove_file(self.socket(lock.generation));
+            self.set_has_members(false);
+            // Last, because another broker may start then.
+            let _ = fs::remove_file(&lock.path);
+        }
+    }
+
     /// Returns `true` if a broker had members in other processes when it ended.
     pub(super) fn had_members(&self) -> bool {
         self.file(".members").exists()
@@ -202,13 +216,7 @@ impl BrokerLock {
     /// Returns `false` if the lock file was removed or replaced, so that others can take another lock
     /// of this generation.
     pub(super) fn is_in_place(&self) -> bool {
-        let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
-        let held = self.file.as_ref().and_then(|file| file.metadata().ok()).map(identity);
-        // Not opened, because closing it would release the lock.
-        match fs::metadata(&self.path) {
-            Ok(found) => held == Some(identity(found)),
-            Err(error) => error.kind() != io::ErrorKind::NotFound,
-        }
+        self.file.as_ref().is_some_and(|file| is_at(file, &self.path))
     }
 }
 
@@ -220,6 +228,16 @@ impl Drop for BrokerLock {
         if let Some(held) = held.as_mut().and_then(|held| held.as_mut()) {
             held.remove(&(std::process::id(), std::mem::take(&mut self.path)));
         }
+    }
+}
+
+/// Returns `false` if the path leads to another file than the open one, or to none.
+fn is_at(file: &File, path: &Path) -> bool {
+    let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
+    // Not opened, because closing it would release the lock.
+    match fs::metadata(path) {
+        Ok(found) => file.metadata().is_ok_and(|open| identity(open) == identity(found)),
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
     }
 }
 

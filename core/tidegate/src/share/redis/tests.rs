@@ -35,11 +35,11 @@ struct Told {
 
 /// A script on a server, with a clock that the test sets.
 pub(super) struct Store {
-    connection: Connection,
+    pub(super) connection: Connection,
     script: Script,
     pub(super) key: String,
-    /// The last division that members know of.
-    division: u64,
+    /// The last division, or change of charges, that members know of.
+    pub(super) division: u64,
     /// The time since the store has last answered the member.
     pub(super) silence: Duration,
 }
@@ -137,8 +137,17 @@ fn compare(store: &mut Store, actions: &[(usize, Action, u64)]) -> Result<(), Te
             (Action::Join { cap, weight, claim, want, adaptive: (adaptive, role) }, None) => {
                 let (cap, weight, claim, want) = (*cap, *weight, *claim, *want);
                 let (adaptive, role) = (*adaptive, *role);
-                let report =
-                    Report { cap, weight, want, returned: 0, claim, known_survivors: 0, adaptive, role };
+                let report = Report {
+                    cap,
+                    weight,
+                    want,
+                    returned: 0,
+                    claim,
+                    known_survivors: 0,
+                    known_total: 0,
+                    adaptive,
+                    role,
+                };
                 names.insert(*who, turn as u64);
                 members.insert(turn as u64, Told { granted: claim, ..Told::default() });
                 let message = Message::Join { report, replaces: Vec::new() };
@@ -150,8 +159,17 @@ fn compare(store: &mut Store, actions: &[(usize, Action, u64)]) -> Result<(), Te
                 told.returned += returned;
                 let (cap, weight, want) = (*cap, *weight, *want);
                 let (adaptive, role) = (*adaptive, *role);
-                let report =
-                    Report { cap, weight, want, returned, claim: 0, known_survivors: 0, adaptive, role };
+                let report = Report {
+                    cap,
+                    weight,
+                    want,
+                    returned,
+                    claim: 0,
+                    known_survivors: 0,
+                    known_total: 0,
+                    adaptive,
+                    role,
+                };
                 let message = Message::Report { report, granted: told.granted, returned: told.returned };
                 Some((message, ToBroker::Report { resource: resource.clone(), report, heartbeat: None }))
             }
@@ -213,8 +231,18 @@ fn store(server: &RedisServer) -> Store {
 }
 
 fn report(cap: usize, want: usize) -> Report {
-    let (returned, claim, known_survivors) = (0, 0, 0);
-    Report { cap, weight: 1.0, want, returned, claim, known_survivors, adaptive: None, role: None }
+    let (returned, claim, known_survivors, known_total) = (0, 0, 0, 0);
+    Report {
+        cap,
+        weight: 1.0,
+        want,
+        returned,
+        claim,
+        known_survivors,
+        known_total,
+        adaptive: None,
+        role: None,
+    }
 }
 
 fn join(cap: usize, want: usize) -> Message {
