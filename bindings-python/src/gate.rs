@@ -74,7 +74,10 @@ impl Gate {
         let proxies = proxies::of_environment(py, &config.transport)?;
         let worlds = Mutex::new(Worlds::new(open(py, &config, proxies.as_ref())?));
         let creator = std::process::id();
-        let children = format!("forked-{creator}-{}", GATES.fetch_add(1, Ordering::Relaxed)).into();
+        // Files of an earlier process with this number may exist.
+        let random = fastrand::u32(..);
+        let children =
+            format!("forked-{creator}-{}-{random:08x}", GATES.fetch_add(1, Ordering::Relaxed)).into();
         Ok(Self { config, replicas: DynamicReplicas::default(), proxies, creator, children, worlds })
     }
 
