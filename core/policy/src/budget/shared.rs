@@ -222,6 +222,13 @@ impl RateBudgets {
         self.with_stock(set, |stock| stock.join(now, limits, past))
     }
 
+    /// Returns `true` if this process has charged something to a set within the windows of its
+    /// limits.
+    pub fn has_charges(&mut self, now: Instant, set: SharedSet) -> bool {
+        let mut quotas = self.quotas.iter_mut().filter(|quota| quota.is_shared(set.source));
+        quotas.any(|quota| !quota.charges(now).is_empty())
+    }
+
     /// Brings the limits up to `now`: all of them are in force, or a part if there is no broker. Returns what
     /// may be charged to them.
     pub(super) fn shared_part(&mut self, now: Instant) -> (SharedPart<'_>, &mut [Quota]) {

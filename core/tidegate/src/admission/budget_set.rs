@@ -190,6 +190,16 @@ impl BudgetSet {
         }
     }
 
+    /// Returns `true` if this process has charged something to a set of limits within their
+    /// windows.
+    #[cfg_attr(
+        not(feature = "redis"),
+        allow(dead_code, reason = "the members of a local broker send heartbeats")
+    )]
+    pub(crate) fn has_shared_charges(&self, set: SharedSet) -> bool {
+        self.rates.lock().has_charges(now(), set)
+    }
+
     fn on_share_event(&self, set: SharedSet, event: impl FnOnce(&mut RateStock, Instant)) {
         self.rates.lock().with_stock(set, |stock| event(stock, now()));
         self.notify(|_| true);

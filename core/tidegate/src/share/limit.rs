@@ -139,6 +139,16 @@ impl SharedLimit {
         }
     }
 
+    /// Returns `true` if this process has charged something to rates within their windows.
+    #[cfg_attr(
+        not(feature = "redis"),
+        allow(dead_code, reason = "the members of a local broker send heartbeats")
+    )]
+    pub(super) fn has_charges(&self) -> bool {
+        let Self::Rates(budgets, set) = self else { return false };
+        budgets.upgrade().is_some_and(|it| it.has_shared_charges(*set))
+    }
+
     pub(super) fn on_heartbeat(&self) {
         match self {
             Self::Calls(kind, admission) => {

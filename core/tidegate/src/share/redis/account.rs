@@ -12,6 +12,7 @@ use redis::{ErrorKind, RedisError, RedisResult};
 use tokio::time::timeout;
 
 use super::super::limit::{SharedLimit, Told};
+use super::HEARTBEAT;
 use super::call_event_exchange::{CallEventExchange, channel_of};
 use super::events::Published;
 use super::exchange::{Message, Publication, RatesSituation, Scripts, Situation, situation_of};
@@ -58,6 +59,8 @@ pub(super) struct Account {
     returned: usize,
     owes_report: bool,
     owes_heartbeat: bool,
+    /// Whether a member of rates must ask whether the store still knows it.
+    owes_alive: bool,
     /// Whether the member must subscribe to its channel before its next message.
     owes_subscription: bool,
     /// The number of further heartbeats with which it subscribes.
@@ -65,8 +68,8 @@ pub(super) struct Account {
     /// The division of the last push since the last answer, or 0. An answer about an earlier division was
     /// overtaken by the push.
     pushed: u64,
-    /// The last division that the member knows of, at any store, or 0. A store with an earlier one has lost
-    /// changes.
+    /// The last division that the member knows of, at any store, or 0. For rates: the last change
+    /// of charges in this epoch. A store with an earlier one has lost changes.
     division: u64,
     /// The end of a cool-down that the store does not know yet.
     cools_until: Option<Instant>,
@@ -134,12 +137,14 @@ enum State {
 }
 
 impl Account {
-    /// Creates the account of a resource that was not joined yet. The store sees only a hash of the names.
-    pub(super) fn new(share: &str, resource: &str, limit: SharedLimit) -> Self {
-        let hash = digest(&SHA256, format!("{share}\0{resource}").as_bytes());
+    /// Creates the account of a resource that was not joined yet, in a database of the store. The
+    /// store sees only a hash of the names.
+    pub(super) fn new(share: &str, database: u32, resource: &str, limit: SharedLimit) -> Self {
+        // All databases of a server have the same channels.
+        let hash = digest(&SHA256, format!("{share}\0{database}\0{resource}").as_bytes());
         let hash: String = hash.as_ref().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
         // In a cluster, what is in braces determines the server, which is one for all keys.
-        let (key, id) = (Arc::<str>::from(format!("tidegate:3:{{{hash}}}")), new_id());
+        let (key, id) = (Arc::<str>::from(format!("tidegate:4:{{{hash}}}")), new_id());
         let events = CallEventExchange::new(limit.clone(), key.clone(), id.clone());
         Self {
             limit,
@@ -153,6 +158,7 @@ impl Account {
             returned: 0,
             owes_report: false,
             owes_heartbeat: false,
+            owes_alive: false,
             owes_subscription: false,
             subscribes_again: 0,
             pushed: 0,
@@ -259,8 +265,12 @@ impl Account {
 
     fn next_of_rates(&mut self) -> Option<Message> {
         let owes_heartbeat = std::mem::take(&mut self.owes_heartbeat);
-        let Some(draw) = self.draw.take() else { return owes_heartbeat.then_some(Message::RatesHeartbeat) };
-        Some(Message::Draw(Draw { corrections: self.send_corrections(), ..draw }))
+        let owes_alive = std::mem::take(&mut self.owes_alive);
+        if let Some(draw) = self.draw.take() {
+            return Some(Message::Draw(Draw { corrections: self.send_corrections(), ..draw }));
+        }
+        let alive = owes_alive.then_some(Message::RatesAlive);
+        if owes_heartbeat { Some(Message::RatesHeartbeat) } else { alive }
     }
 
     /// Returns the corrections for the next message, with their age.
@@ -387,11 +397,14 @@ impl Account {
         self.cools_until = self.cools_until.max(Some(until));
     }
 
-    /// Lets a heartbeat be sent, and returns idle slots. Rates need none: while calls wait, the member asks again, and
-    /// otherwise it may be forgotten.
+    /// Lets a heartbeat be sent, and returns idle slots. At rates, only a member that has charges
+    /// and was silent sends one: if the store has lost its state, the member must tell it what it
+    /// has charged.
     pub(super) fn on_heartbeat(&mut self) {
         if self.state != State::Out {
+            let is_silent = self.answered_at.is_none_or(|at| now() >= at + HEARTBEAT / 2);
             self.owes_heartbeat |= matches!(self.limit, SharedLimit::Calls(..));
+            self.owes_alive |= is_silent && self.limit.has_charges();
             if let Some(left) = self.subscribes_again.checked_sub(1) {
                 self.subscribes_again = left;
                 self.owe_subscription();
@@ -455,9 +468,18 @@ impl Account {
         let answer = situation_of(answer, &self.id)?;
         let again = match &self.limit {
             SharedLimit::Rates(..) => {
-                let situation = RatesSituation::parse(answer)?;
-                self.limit.on_alive(sent_at);
-                self.apply_rates(&situation)
+                if let Ok(members) = answer.parse() {
+                    self.limit.on_alive(sent_at);
+                    self.set_processes(members);
+                    // A time that has just come counts still.
+                    let left =
+                        |at: Instant| at.saturating_duration_since(now()).max(Duration::from_millis(1));
+                    self.again_at.map_or(Duration::ZERO, left)
+                } else {
+                    let situation = RatesSituation::parse(answer)?;
+                    self.limit.on_alive(sent_at);
+                    self.apply_rates(&situation)
+                }
             }
             SharedLimit::Calls(..) | SharedLimit::Replicas(_) => {
                 let situation = Situation::parse(answer)?;
@@ -498,14 +520,21 @@ impl Account {
 
     /// Applies the last advance, unless it is known. Returns when to ask again.
     fn apply_rates(&mut self, situation: &RatesSituation) -> Duration {
-        self.epoch.clone_from(&situation.epoch);
-        self.processes = situation.advance.members;
-        self.limit.set_processes(self.processes);
+        if self.epoch != situation.epoch {
+            (self.epoch, self.division) = (situation.epoch.clone(), 0);
+        }
+        self.division = self.division.max(situation.division);
+        self.set_processes(situation.advance.members);
         if situation.advances > self.advances {
             self.limit.on_advance(&situation.advance, situation.age);
         }
         self.advances = self.advances.max(situation.advances);
         situation.again
+    }
+
+    fn set_processes(&mut self, processes: usize) {
+        self.processes = processes;
+        self.limit.set_processes(processes);
     }
 
     fn apply(&mut self, situation: &Situation) {

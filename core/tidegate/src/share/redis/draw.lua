@@ -1,10 +1,11 @@
 -- Applies the message of one member about the rates of one resource, and gives the advances that fit.
 --
 -- The account of the rates is that of `tidegate_share::rates::RateDivision`, with the same names. A test
--- compares both.
+-- compares both. Each change of what is charged has a number, as a division of slots has.
 --
 -- KEYS   the state of the resource; when each member was last heard
--- ARGV   the member, and one of
+-- ARGV   the member; one of the following kinds; the number of the last change of charges that the member knows of in
+--        its epoch; and the fields of the kind:
 --        `join`       with the members that it replaces, separated by commas; the epoch that the member
 --                     knows; the milliseconds for which the store of this epoch may not know its charges; the
 --                     number of corrections that are its past charges; and the fields of a draw. The other
@@ -13,40 +14,65 @@
 --                     of limits; four numbers for each limit; the wanted amounts; the least amounts (both 0 if
 --                     nothing is wanted); and the corrections, each with an age in milliseconds and its amounts
 --        `heartbeat`  with the milliseconds of silence: since the last answer to this member
+--        `alive`      with the milliseconds of silence, if the member wants nothing. Takes little time, however many
+--                     members there are
 --        `leave`      with the milliseconds of silence
--- Reply  the name of the member and its situation (see `situation`), nothing if it leaves, or false if it is not known
+-- Reply  the name of the member and its situation (see `situation`), or only the number of members if it is `alive`;
+--        nothing if it leaves, or false if it is not known
 --
 -- `wall` (the time in seconds) and the constants in capitals are set above this script.
 
 local state_key, heard_key = KEYS[1], KEYS[2]
 local id, kind = ARGV[1], ARGV[2]
 
-local packed = redis.call('GET', state_key)
-local state = packed and cmsgpack.unpack(packed)
-if kind ~= 'join' and not (state and state.accounts[id]) then
+local known = redis.call('HMGET', state_key, 'clock', 'wall', 'epoch', 'division', 'kept')
+local is_new = not known[1]
+local knows = not is_new and (kind ~= 'join' or ARGV[5] == known[3])
+-- The store has lost its last changes: it was an older replica, or its file was not up to date.
+local has_lost_changes = knows and tonumber(ARGV[3]) > tonumber(known[4])
+if kind ~= 'join' and (is_new or has_lost_changes) then
   return false
-end
-local is_new = not state
-if is_new then
-  -- An epoch that no earlier store had.
-  -- The clock begins late, so that what was charged before has a time.
-  state = { clock = MAX_WINDOW_MS / 1000, wall = wall, epoch = string.format('%.6f', wall), joined = 0, virtual_time = 0,
-    is_unused = true, bounds = {}, accounts = {} }
 end
 
 -- The clock of the resource never goes back, and does not jump when the clock of the server does: the time since the
 -- last message is at most that since the last answer to this member. Whoever joins does not know that time. If nobody
 -- was heard for long then, it is not known whether the clock of the server has jumped.
-local step = math.max(wall - state.wall, 0)
+-- It begins late, so that what was charged before has a time.
+local step = math.max(wall - tonumber(known[2] or wall), 0)
 if kind ~= 'join' then
-  step = math.min(step, math.max(MAX_STEP, tonumber(ARGV[3]) / 1000))
+  step = math.min(step, math.max(MAX_STEP, tonumber(ARGV[4]) / 1000))
 elseif step <= LEASE_TIME then
   step = math.min(step, MAX_STEP)
 end
-local clock = state.clock + step
-state.clock, state.wall = clock, wall
+local clock = tonumber(known[1] or MAX_WINDOW_MS / 1000) + step
+local exact_clock, exact_wall = string.format('%.17g', clock), string.format('%.17g', wall)
+local heard = string.format('%.6f', clock)
+
+if kind == 'alive' then
+  if redis.call('ZADD', heard_key, 'XX', 'CH', heard, id) == 0 then
+    return false
+  end
+  redis.call('HSET', state_key, 'clock', exact_clock, 'wall', exact_wall)
+  redis.call('PEXPIRE', state_key, known[5])
+  redis.call('PEXPIRE', heard_key, known[5])
+  return id .. ' ' .. redis.call('ZCARD', heard_key)
+end
+
+local packed = redis.call('HGET', state_key, 'state')
+-- No earlier store had this epoch.
+local new_epoch = string.format('%.6f', wall)
+local state = packed and cmsgpack.unpack(packed) or { epoch = new_epoch, joined = 0, virtual_time = 0, division = 0,
+  is_unused = true, bounds = {}, accounts = {} }
+if kind ~= 'join' and not state.accounts[id] then
+  return false
+end
+if has_lost_changes then
+  -- All members join again, and tell all that they have charged.
+  knows, state.epoch, state.accounts = false, new_epoch, {}
+  redis.call('DEL', heard_key)
+end
 if kind ~= 'leave' then
-  redis.call('ZADD', heard_key, string.format('%.6f', clock), id)
+  redis.call('ZADD', heard_key, heard, id)
 end
 
 local bounds, accounts = state.bounds, state.accounts
@@ -61,9 +87,20 @@ local function depth(limit)
   return math.max(limit.per_second * limit.burst_ms / 1000, 1)
 end
 
+-- Returns what is available in a store that may have lost charges. The burst of a limit per day is the whole day.
+local function first_level(limit)
+  return (limit.window_ms < LONG_WINDOW_MS and FIRST_BURST or 1) * depth(limit)
+end
+
 local function level(bound)
   local passed = math.max(clock - bound.at, 0)
   return math.min(bound.level + passed * bound.limit.per_second, depth(bound.limit))
+end
+
+if has_lost_changes then
+  for _, bound in ipairs(bounds) do
+    bound.level, bound.at = math.min(level(bound), first_level(bound.limit)), clock
+  end
 end
 
 local function take(bound, amount)
@@ -95,6 +132,7 @@ local function charge(bound, age, amount)
   local slot = tostring((has_expired and bound.head or bin) % bound.total)
   bound.bins[slot] = (bound.bins[slot] or 0) + amount
   bound.sum = bound.sum + amount
+  state.division = state.division + 1
 end
 
 -- Returns in how many seconds `amount` fits if nothing else is charged.
@@ -155,9 +193,7 @@ local function read(at, is_join)
     for nth = 1, count do
       local bin = limits[nth].window_ms / 1000 / BINS
       local stock = stock_time(limits[nth].window_ms)
-      -- The burst of a limit per day is the whole day.
-      local first = limits[nth].window_ms < LONG_WINDOW_MS and FIRST_BURST or 1
-      bounds[nth] = { limit = limits[nth], level = first * depth(limits[nth]), at = clock, bin = bin,
+      bounds[nth] = { limit = limits[nth], level = first_level(limits[nth]), at = clock, bin = bin,
         total = BINS + 1 + math.ceil(stock / bin) + TRAVEL_BINS, head = math.floor(clock / bin), bins = {}, sum = 0 }
     end
   end
@@ -174,8 +210,7 @@ local function read(at, is_join)
   -- What the store does not know is told as past charges, and changes of what it knows as pending corrections.
   local unknown_for, past = 0, 0
   if is_join then
-    local knows = not is_new and ARGV[4] == state.epoch
-    unknown_for, past = knows and tonumber(ARGV[5]) / 1000 or math.huge, tonumber(ARGV[6])
+    unknown_for, past = knows and tonumber(ARGV[6]) / 1000 or math.huge, tonumber(ARGV[7])
   end
   local nth_correction = 0
   while ARGV[at] do
@@ -205,12 +240,12 @@ local function read(at, is_join)
 end
 
 if kind == 'join' then
-  for member in string.gmatch(ARGV[3], '[^,]+') do
+  for member in string.gmatch(ARGV[4], '[^,]+') do
     remove(member)
   end
-  read(7, true)
+  read(8, true)
 elseif kind == 'draw' then
-  read(4, false)
+  read(5, false)
 elseif kind == 'leave' then
   remove(id)
 end
@@ -241,6 +276,12 @@ end
 apply_limits()
 local members = 0
 for _ in pairs(accounts) do members = members + 1 end
+if redis.call('ZCARD', heard_key) < members then
+  -- The server has evicted the key.
+  for member in pairs(accounts) do
+    redis.call('ZADD', heard_key, 'NX', heard, member)
+  end
+end
 
 -- Returns the members that wait, in the order in which they are served.
 local function in_order()
@@ -294,12 +335,12 @@ end
 
 -- Returns what a member is told: the number of its advances, the milliseconds since the last one, the number
 -- of the draw that it answers, its amounts, what all members had charged then, the number of members, the
--- epoch, and the milliseconds after which the member must ask again because only time lets its next advance
--- fit, or 0.
+-- epoch, the number of the last change of charges, and the milliseconds after which the member must ask again
+-- because only time lets its next advance fit, or 0.
 local function situation(account, again)
   local age = math.floor((clock - account.given_at) * 1000)
-  return string.format('%d %d %d %s %s %d %s %d', account.advanced, age, account.answered or 0, text_of(account.given),
-    text_of(account.charged), members, state.epoch, again)
+  return string.format('%d %d %d %s %s %d %s %.0f %d', account.advanced, age, account.answered or 0,
+    text_of(account.given), text_of(account.charged), members, state.epoch, state.division, again)
 end
 
 local advanced = {}
@@ -350,6 +391,9 @@ end
 -- What was charged remains for the longest window, also without members.
 local kept = KEPT_MS
 for _, bound in ipairs(bounds) do kept = math.max(kept, bound.limit.window_ms + KEPT_MS) end
-redis.call('SET', state_key, cmsgpack.pack(state), 'PX', string.format('%.0f', kept))
-redis.call('PEXPIRE', heard_key, string.format('%.0f', kept))
+kept = string.format('%.0f', kept)
+redis.call('HSET', state_key, 'clock', exact_clock, 'wall', exact_wall, 'epoch', state.epoch, 'division',
+  string.format('%.0f', state.division), 'kept', kept, 'state', cmsgpack.pack(state))
+redis.call('PEXPIRE', state_key, kept)
+redis.call('PEXPIRE', heard_key, kept)
 return kind == 'leave' and '' or id .. ' ' .. situation(accounts[id], again)

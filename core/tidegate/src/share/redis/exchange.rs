@@ -56,9 +56,11 @@ impl Scripts {
     /// Returns the script that a message is for.
     pub(super) fn of(&self, message: &Message) -> Arc<Script> {
         match message {
-            Message::JoinRates { .. } | Message::Draw(_) | Message::RatesHeartbeat | Message::LeaveRates => {
-                self.rates.clone()
-            }
+            Message::JoinRates { .. }
+            | Message::Draw(_)
+            | Message::RatesHeartbeat
+            | Message::RatesAlive
+            | Message::LeaveRates => self.rates.clone(),
             _ => self.slots.clone(),
         }
     }
@@ -135,6 +137,9 @@ pub(super) enum Message {
     },
     Draw(Draw),
     RatesHeartbeat,
+    /// A heartbeat of a member of rates that wants nothing, so that the answer is the number of
+    /// members only.
+    RatesAlive,
     LeaveRates,
     /// Joins a pool, and tells its other members.
     JoinPool(Publication),
@@ -155,8 +160,9 @@ impl Message {
         }
     }
 
-    /// Returns the arguments of the script. `division` is the number of the last division that the member
-    /// knows of, or 0. `silence` is the time since the store has last answered a member of rates.
+    /// Returns the arguments of the script. `division` is the number of the last division of slots,
+    /// or of the last change of charges to rates, that the member knows of, or 0. `silence` is the
+    /// time since the store has last answered a member of rates.
     pub(super) fn arguments(&self, member: &str, division: u64, silence: Duration) -> Vec<String> {
         let numbers = |kind: &str, granted: usize, returned: usize| {
             let numbers = [granted.to_string(), returned.to_string(), division.to_string()];
@@ -178,7 +184,7 @@ impl Message {
         let only = |kind: &str| vec![member.to_owned(), kind.to_owned()];
         let of_rates = |kind: &str| {
             let silent_ms = silence.as_micros().div_ceil(1_000);
-            vec![member.to_owned(), kind.to_owned(), silent_ms.to_string()]
+            vec![member.to_owned(), kind.to_owned(), division.to_string(), silent_ms.to_string()]
         };
         match self {
             Self::Join { report, replaces } => {
@@ -197,7 +203,7 @@ impl Message {
             Self::LeaveRates => of_rates("leave"),
             Self::JoinRates { draw, epoch, replaces } => {
                 let mut arguments = only("join");
-                arguments.extend([replaces.join(","), epoch.clone()]);
+                arguments.extend([division.to_string(), replaces.join(","), epoch.clone()]);
                 arguments.extend([draw.unknown_ms.to_string(), draw.corrections.len().to_string()]);
                 arguments.extend(draw_fields(draw));
                 arguments
@@ -208,6 +214,7 @@ impl Message {
                 arguments
             }
             Self::RatesHeartbeat => of_rates("heartbeat"),
+            Self::RatesAlive => of_rates("alive"),
             Self::JoinPool(_) | Self::Publish(_) => Vec::new(),
         }
     }
@@ -254,8 +261,10 @@ pub(super) struct RatesSituation {
     pub(super) advance: Advance,
     /// The time since the last one.
     pub(super) age: Duration,
-    /// The name of the state. A store that has lost its state has another one.
+    /// The name of the state. A store that has lost its state or its last changes has another one.
     pub(super) epoch: String,
+    /// The number of the last change of what is charged in this state.
+    pub(super) division: u64,
     /// The time after which the next advance may fit, or zero.
     pub(super) again: Duration,
 }
@@ -276,8 +285,10 @@ impl RatesSituation {
             let charged = parse_amounts(next()?)?;
             let members = next()?.parse().ok()?;
             let epoch = next()?.to_owned();
+            let division = next()?.parse().ok()?;
             let again = Duration::from_millis(next()?.parse().ok()?).min(MAX_COOL_DOWN);
-            Some(Self { advances, advance: Advance { number, amounts, members, charged }, age, epoch, again })
+            let advance = Advance { number, amounts, members, charged };
+            Some(Self { advances, advance, age, epoch, division, again })
         };
         parsed().ok_or_else(|| (ErrorKind::UnexpectedReturnType, "the answer is malformed").into())
     }

@@ -245,7 +245,7 @@ impl Member {
     fn on_command(&mut self, command: Command) {
         match command {
             Command::Join(resource, limit) => {
-                let account = Account::new(&self.name, &resource, limit);
+                let account = Account::new(&self.name, self.server.database(), &resource, limit);
                 if let Some(before) = self.accounts.insert(resource.clone(), account) {
                     self.closed.push((resource, before));
                 }

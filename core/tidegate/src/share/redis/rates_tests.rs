@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::super::limit::SharedLimit;
+use super::HEARTBEAT;
 use super::account::Account;
 use super::exchange::{Message, RatesSituation, draw_script_with};
 use super::tests::{Store, WALL};
@@ -16,6 +17,7 @@ use proptest::prelude::*;
 use tidegate_share::rates::{Advance, Correction, Draw, RateLimit};
 use tidegate_share::{Broker, LEASE_TIME, LeaseTimes, MemberId, Predecessor, ToBroker, ToMember};
 use tidegate_test_servers::RedisServer;
+use tidegate_tokens::Demand;
 
 /// What a member does.
 #[derive(Clone, Debug)]
@@ -321,6 +323,78 @@ fn store_of_same_epoch_is_told_pending_corrections_and_another_one_all_charges()
     assert_eq!(unknown.advance.charged, [2, 4_000]);
 }
 
+/// A server was started again with an older file, or a replica without the last changes became the
+/// primary.
+#[test]
+fn store_that_has_lost_changes_is_told_all_charges() {
+    let server = RedisServer::start(&[]).unwrap();
+    let store = &mut store(&server);
+    let at = Duration::from_secs;
+    let draw = |tokens, past| Draw {
+        want: vec![1, tokens],
+        least: vec![1, tokens],
+        ..no_draw(limits(90_000), past)
+    };
+    let past = |requests, tokens| vec![Correction { age_ms: 1_000, amounts: vec![requests, tokens] }];
+    let first = situation(store, at(100), "a", &join(draw(500, Vec::new()), ""));
+    situation(store, at(100), "b", &join(no_draw(limits(90_000), Vec::new()), ""));
+    let key = store.key.clone();
+    let before: Vec<u8> = redis::cmd("DUMP").arg(&key).query(&mut store.connection).unwrap();
+    let known = situation(store, at(101), "a", &Message::Draw(draw(3_000, Vec::new())));
+    assert_eq!(known.advance.charged, [2, 3_500]);
+    let restore = redis::cmd("RESTORE").arg(&key).arg(0).arg(before).arg("REPLACE").to_owned();
+    restore.exec(&mut store.connection).unwrap();
+    // A member that knows of a later change joins again, and so does one that knows of none.
+    store.division = known.division;
+    for message in [Message::RatesHeartbeat, Message::RatesAlive] {
+        assert_eq!(store.exchange(at(102), "a", &message), None);
+    }
+    let told = situation(store, at(102), "c", &join(draw(100, past(2, 3_500)), &known.epoch));
+    assert_ne!(told.epoch, first.epoch);
+    // What the store knows still is counted twice.
+    assert_eq!(told.advance.charged, [4, 4_100]);
+    store.division = 0;
+    assert_eq!(store.exchange(at(102), "b", &Message::RatesHeartbeat), None);
+    let told = situation(store, at(102), "d", &join(draw(10, past(3, 50)), &first.epoch));
+    assert_eq!(told.advance.charged, [8, 4_160]);
+}
+
+#[test]
+fn member_that_wants_nothing_is_known_while_it_is_alive() {
+    let server = RedisServer::start(&[]).unwrap();
+    let store = &mut store(&server);
+    let (at, rates) = (Duration::from_secs, || no_draw(limits(90_000), Vec::new()));
+    let alive = |store: &mut Store, seconds| store.exchange(at(seconds), "a", &Message::RatesAlive);
+    assert_eq!(alive(store, 100), None);
+    for member in ["a", "b"] {
+        situation(store, at(100), member, &join(rates(), ""));
+    }
+    for seconds in [104, 108, 112] {
+        assert_eq!(alive(store, seconds).as_deref(), Some("2"));
+    }
+    // The clock of the resource is that of the server.
+    let next = situation(store, at(112), "c", &join(rates(), ""));
+    assert_eq!(next.advance.members, 2, "b is forgotten");
+    assert_eq!(alive(store, 116).as_deref(), Some("2"));
+    redis::cmd("FLUSHALL").exec(&mut store.connection).unwrap();
+    assert_eq!(alive(store, 118), None);
+}
+
+#[test]
+fn silent_members_are_forgotten_although_the_server_has_evicted_when_they_were_heard() {
+    let server = RedisServer::start(&[]).unwrap();
+    let store = &mut store(&server);
+    let at = Duration::from_secs;
+    for member in ["a", "b"] {
+        situation(store, at(100), member, &join(no_draw(limits(90_000), Vec::new()), ""));
+    }
+    redis::cmd("DEL").arg(format!("{}:heard", store.key)).exec(&mut store.connection).unwrap();
+    for seconds in [101, 105, 108] {
+        assert_eq!(situation(store, at(seconds), "a", &Message::RatesHeartbeat).advance.members, 2);
+    }
+    assert_eq!(situation(store, at(113), "a", &Message::RatesHeartbeat).advance.members, 1);
+}
+
 /// The client of a cluster sends a message again if its connection ends before the answer.
 #[test]
 fn repeated_messages_change_no_charges() {
@@ -347,7 +421,7 @@ fn account() -> (Arc<BudgetSet>, Account) {
     budgets.share(false, LeaseTimes::REMOTE, |_, _| ShareLink::new(|_| {}));
     let set = budgets.rates.lock().shared_sets().next().unwrap();
     let limit = SharedLimit::Rates(Arc::downgrade(&budgets), set);
-    (budgets, Account::new("share", "rates:llm", limit))
+    (budgets, Account::new("share", 0, "rates:llm", limit))
 }
 
 /// Lets the store answer the last message.
@@ -361,7 +435,7 @@ fn member_that_may_have_lost_its_channel_subscribes_again() {
     let (_budgets, account) = &mut account();
     let subscribes = |account: &mut Account| -> Option<bool> {
         let outgoing = account.next_outgoing()?;
-        answer(account, "0 0 0 - - 1 1.5 0");
+        answer(account, "0 0 0 - - 1 1.5 0 0");
         Some(outgoing.subscribes)
     };
     assert_eq!(subscribes(account), Some(true));
@@ -376,11 +450,42 @@ fn member_that_may_have_lost_its_channel_subscribes_again() {
     }
 }
 
+/// If the store has lost its state, a member that needs nothing must tell what it has charged.
+#[tokio::test(start_paused = true)]
+async fn silent_member_sends_heartbeats_while_it_has_charges() {
+    let (budgets, account) = &mut account();
+    assert!(account.next_message().is_some());
+    answer(account, "0 0 0 - - 1 1.5 0 0");
+    let mut next = async |passed| {
+        tokio::time::advance(passed).await;
+        account.on_heartbeat();
+        let message = account.next_message();
+        message.iter().for_each(|_| answer(account, "3"));
+        message
+    };
+    assert_eq!(next(HEARTBEAT).await, None);
+    let demand = Demand { input: 100, exact: true, ..Demand::default() };
+    budgets.rates.lock().charge(now(), &demand);
+    assert_eq!(next(HEARTBEAT).await, Some(Message::RatesAlive));
+    assert_eq!(next(Duration::ZERO).await, None, "the store was heard just now");
+    assert_eq!(next(Duration::from_secs(50)).await, Some(Message::RatesAlive));
+    assert_eq!(next(Duration::from_secs(20)).await, None, "the charge has left the window");
+}
+
+/// All databases of a server have the same channels.
+#[test]
+fn members_of_other_databases_publish_to_other_channels() {
+    let pool =
+        |database| Account::new("share", database, "pool", SharedLimit::Replicas(std::sync::Weak::new()));
+    assert_eq!(pool(1).channel(), pool(1).channel());
+    assert_ne!(pool(0).channel(), pool(1).channel());
+}
+
 #[test]
 fn answer_to_another_message_is_rejected() {
     let (_budgets, account) = &mut account();
     assert!(account.next_message().is_some());
-    let answer = format!("{:032x} 0 0 0 - - 1 1.5 0", 1);
+    let answer = format!("{:032x} 0 0 0 - - 1 1.5 0 0", 1);
     assert!(account.on_answer(&answer, now()).is_err());
 }
 
@@ -390,7 +495,7 @@ async fn member_that_was_forgotten_because_it_was_silent_joins_at_once() {
     for (silence, joins_at_once) in [(Duration::from_secs(1), false), (LEASE_TIME, true)] {
         account.again_at = None;
         assert!(account.next_message().is_some());
-        answer(account, "0 0 0 - - 1000 1.5 0");
+        answer(account, "0 0 0 - - 1000 1.5 0 0");
         tokio::time::advance(silence).await;
         account.on_forgotten();
         assert_eq!(account.again_at.is_none(), joins_at_once, "silent for {silence:?}");
@@ -405,7 +510,7 @@ async fn member_that_was_forgotten_because_it_was_silent_joins_at_once() {
 #[test]
 fn corrections_are_told_again_until_store_has_applied_them() {
     let (_budgets, account) = &mut account();
-    let answer = |account: &mut Account| answer(account, "0 0 0 - - 1 1.5 0");
+    let answer = |account: &mut Account| answer(account, "0 0 0 - - 1 1.5 0 0");
     let changes = |amounts: &[i64]| {
         let correction = |amount: &i64| Correction { age_ms: 14_000, amounts: vec![*amount] };
         no_draw(Vec::new(), amounts.iter().map(correction).collect())
@@ -441,18 +546,19 @@ fn corrections_are_told_again_until_store_has_applied_them() {
 
 #[test]
 fn malformed_answers_are_rejected() {
-    let situation = RatesSituation::parse("3 250 7 1,90000 5,95000 2 1.5 40").unwrap();
+    let situation = RatesSituation::parse("3 250 7 1,90000 5,95000 2 1.5 9 40").unwrap();
     let advance = Advance { number: 7, amounts: vec![1, 90_000], members: 2, charged: vec![5, 95_000] };
-    assert_eq!((situation.advances, situation.advance), (3, advance));
-    assert_eq!(RatesSituation::parse("0 0 0 - - 1 1.5 0").unwrap().advance.amounts, Vec::<u64>::new());
+    assert_eq!((situation.advances, situation.division, situation.advance), (3, 9, advance));
+    assert_eq!(RatesSituation::parse("0 0 0 - - 1 1.5 0 0").unwrap().advance.amounts, Vec::<u64>::new());
     for text in [
         "",
         "3",
-        "3 250 7 1,-9 2,9 2 1.5 40",
-        "3 250 7 1,9 2,-9 2 1.5 40",
-        "3 250 7 1,9 2,9 2 1.5",
-        "x 250 7 1 1 2 1.5 40",
-        "3 250 7 1,,9 2,9 2 1.5 40",
+        "3 250 7 1,-9 2,9 2 1.5 9 40",
+        "3 250 7 1,9 2,-9 2 1.5 9 40",
+        "3 250 7 1,9 2,9 2 1.5 9",
+        "3 250 7 1,9 2,9 2 1.5 -9 40",
+        "x 250 7 1 1 2 1.5 9 40",
+        "3 250 7 1,,9 2,9 2 1.5 9 40",
     ] {
         assert!(RatesSituation::parse(text).is_err(), "{text}");
     }

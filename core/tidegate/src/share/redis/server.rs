@@ -56,6 +56,11 @@ impl Server {
         self.url.to_string()
     }
 
+    /// Returns the number of the database.
+    pub(super) fn database(&self) -> u32 {
+        self.url.database
+    }
+
     /// Connects. Everything that the store pushes is sent to `pushes`. Commands wait for their answers without a
     /// maximum time, or in a cluster for [`JOINS_WITHIN`].
     ///
