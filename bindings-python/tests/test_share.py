@@ -133,9 +133,7 @@ def test_forked_workers_share_by_default(upstream: Upstream, store: str) -> None
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_killed_broker_with_a_forked_child_counts_as_dead(
-    upstream: Upstream, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_broker_with_a_forked_child_counts_as_dead(upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> None:
     Counter(upstream)
     # The path of a socket must be short.
     with tempfile.TemporaryDirectory() as directory:
@@ -157,6 +155,7 @@ def test_killed_broker_with_a_forked_child_counts_as_dead(
         # A broker that has stopped would be replaced by one with another number.
         assert not list(Path(directory).glob("tidegate/*.generation"))
         os.kill(child, signal.SIGKILL)
+        broker.communicate(timeout=WAIT)
 
 
 def test_shorthand_shares_under_the_default_name() -> None:
