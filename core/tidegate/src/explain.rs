@@ -164,8 +164,11 @@ impl Explanation {
                 format!("in flight: has held a slot of {name} for {:.1} s; {first}", explanation.since);
         } else {
             explanation.state = CallStatus::Waiting;
-            explanation.set_wait(&format!("a slot of {name}"), call.why(), passed(attempt.queued_at));
-            explanation.add_share(call.target().admission().share_view().as_ref());
+            let (why, admission) = (call.why(), call.target().admission());
+            let slots = why.filter(|why| why.rule == Rule::Slots);
+            let slots = slots.and_then(|_| admission.describe_adaptive_slots());
+            explanation.set_wait(&format!("a slot of {name}"), why, slots, passed(attempt.queued_at));
+            explanation.add_share(admission.share_view().as_ref());
         }
         explanation
     }
@@ -181,7 +184,7 @@ impl Explanation {
             state: CallStatus::Waiting,
             ..Self::new(tool_wait.id, &tool_wait.tenant, tool_wait.lane, waited)
         };
-        explanation.set_wait(&format!("the tool {}", tool_wait.tool), why, waited);
+        explanation.set_wait(&format!("the tool {}", tool_wait.tool), why, None, waited);
         if let Some(held) = &tool_wait.held {
             let targets: Vec<_> = held.targets().collect();
             let targets = targets.join(" and ");
@@ -210,15 +213,15 @@ impl Explanation {
 
     /// Adds the reason of a wait to the explanation. `what` names what the call waits for, a slot
     /// or a tool. `why` is the rule that keeps the call waiting, or `None` if the call is not
-    /// queued: it is about to be queued, or has just been admitted. `queued` is the time since the
-    /// call was queued.
-    fn set_wait(&mut self, what: &str, why: Option<WaitExplanation>, queued: Duration) {
+    /// queued: it is about to be queued, or has just been admitted. `text` replaces the sentence of
+    /// the rule. `queued` is the time since the call was queued.
+    fn set_wait(&mut self, what: &str, why: Option<WaitExplanation>, text: Option<String>, queued: Duration) {
         self.since = queued.as_secs_f64();
         self.text = format!("waits for {what}");
         let Some(why) = why else { return };
-        let Obstacle { rule, text, since, expected, ahead, .. } = Obstacle::from(&why);
+        let Obstacle { rule, text: sentence, since, expected, ahead, .. } = Obstacle::from(&why);
         (self.rule, self.since, self.expected, self.ahead) = (Some(rule), since, expected, Some(ahead));
-        let waited = self.waited;
+        let (waited, text) = (self.waited, text.as_deref().unwrap_or(sentence));
         self.text += &format!(
             ": {text} (for {since:.1} s); waiting for {waited:.1} s in total; {ahead} ahead in the queue"
         );

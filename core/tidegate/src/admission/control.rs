@@ -44,6 +44,12 @@ impl Admission {
         self.state.lock().scheduler.explain(now(), waiter)
     }
 
+    /// Returns that all slots in force are in use, as a sentence with their number and the cap.
+    /// `None` unless an adaptive limit of a single server is below its cap.
+    pub(crate) fn describe_adaptive_slots(&self) -> Option<String> {
+        self.hints.adaptive_slots(self.slots_in_force())
+    }
+
     /// Returns the number of slots in force. If several processes share an adaptive limit, these
     /// are the slots of all of them.
     pub(crate) fn slots_in_force(&self) -> usize {
@@ -53,6 +59,7 @@ impl Admission {
     /// Sets the limit to `slots`, and stops adapting it. Attempts in flight continue even if they
     /// are more than `slots`.
     pub(crate) fn set_limit(self: &Arc<Self>, slots: usize) {
+        self.hints.set_cap(slots);
         self.update(|scheduler, _| scheduler.set_limit(slots));
     }
 

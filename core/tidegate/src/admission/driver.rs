@@ -54,7 +54,7 @@ impl State {
 /// The lock is held for one decision, and never across an await.
 pub struct Admission {
     name: Arc<str>,
-    hints: Hints,
+    pub(super) hints: Hints,
     pub(super) state: Mutex<State>,
     /// The timer task, which admits or rejects waiting calls when a wait or a cool-down ends.
     wake_timer: Arc<WakeTimer>,
@@ -367,7 +367,7 @@ impl Admission {
     /// Converts a rejection by the scheduler to an error. Its message contains one of the hints
     /// of this target if a free slot was missing.
     pub(crate) fn rejection_error(&self, refusal: Refusal) -> Error {
-        rejection_error(&self.name, self.hints, &refusal)
+        rejection_error(&self.name, &self.hints, self.slots_in_force(), &refusal)
     }
 }
 

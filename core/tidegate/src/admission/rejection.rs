@@ -2,36 +2,143 @@
 
 use std::fmt::Write;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::budget::LimitOrigin;
+use crate::config::{LimitConfig, OnFull, TargetConfig};
 use crate::error::{Error, ErrorKind, Reason};
-use crate::schedule::{Refusal, Rule, WaitExplanation};
+use crate::schedule::{Refusal, Rule, SchedulerSettings, WaitExplanation};
 
 /// The advice for a call that needs more tokens than its target allows for one call.
 const SMALLER: &str =
     "shorten the prompt, lower `max_tokens`, or send the call to another target or as a batch";
 
+/// The setting because of which a target rejects calls instead of queueing them.
+const REFUSE: &str = "(`on_full = \"refuse\"`)";
+
 /// The advice to users about calls that were rejected because a free slot was missing.
-#[derive(Clone, Copy, Debug)]
-pub struct Hints {
-    /// For calls that have waited, or would have to wait too long.
-    pub(crate) waits: &'static str,
-    /// For calls that found the queue full.
-    pub(crate) queue_full: &'static str,
-    /// For calls at a target that does not queue calls.
-    pub(crate) no_queue: &'static str,
+#[derive(Debug)]
+pub enum Hints {
+    /// One text for calls whose wait was too long, and one for all others.
+    Texts { too_long: &'static str, other: &'static str },
+    /// Advice that depends on the limits of a target.
+    Target(TargetHints),
 }
 
 /// The same advice for all these calls.
 impl From<&'static str> for Hints {
     fn from(hint: &'static str) -> Self {
-        Self { waits: hint, queue_full: hint, no_queue: hint }
+        Self::Texts { too_long: hint, other: hint }
     }
 }
 
-/// Converts a rejection by the scheduler to an error.
-pub(super) fn rejection_error(target: &Arc<str>, hints: Hints, refusal: &Refusal) -> Error {
-    let mut text = cause(refusal);
+/// The settings of a target that its advice depends on.
+#[derive(Debug)]
+pub struct TargetHints {
+    /// Maximum number of slots.
+    cap: AtomicUsize,
+    is_pool: bool,
+    is_adaptive: bool,
+    /// Whether an objective limits the wait of calls that have no wait budget.
+    has_wait_objective: bool,
+    /// Whether the target rejects calls instead of queueing them.
+    refuses: bool,
+}
+
+impl Hints {
+    /// Returns the advice for a target with this configuration, from which `settings` were derived.
+    pub(crate) fn for_target(config: &TargetConfig, settings: &SchedulerSettings) -> Self {
+        Self::Target(TargetHints {
+            cap: AtomicUsize::new(config.cap),
+            is_pool: config.pool.is_some(),
+            is_adaptive: config.limit != LimitConfig::Fixed,
+            has_wait_objective: settings.wait_objectives.iter().any(Option::is_some),
+            refuses: config.on_full == OnFull::Refuse,
+        })
+    }
+
+    /// Records that the limit of the target is now fixed, with `cap` slots.
+    pub(super) fn set_cap(&self, cap: usize) {
+        if let Self::Target(target) = self {
+            target.cap.store(cap, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns that all of the `slots` in force are in use, as a sentence that names the cap.
+    /// `None` unless an adaptive limit of a single server is below its cap.
+    pub(super) fn adaptive_slots(&self, slots: usize) -> Option<String> {
+        let Self::Target(target) = self else { return None };
+        let cap = target.cap.load(Ordering::Relaxed);
+        let is_below = target.is_adaptive && !target.is_pool && slots < cap;
+        is_below.then(|| format!("all {slots} slots of the adaptive limit (`cap` {cap}) are in use"))
+    }
+
+    /// Returns the advice about a call that waited because of `rule` and was rejected for `reason`.
+    /// `slots` is the number of slots in force.
+    fn advice(&self, reason: Reason, rule: Rule, slots: usize) -> String {
+        match self {
+            Self::Texts { too_long, other } => match reason {
+                Reason::WaitBudget | Reason::PredictedWait => (*too_long).to_owned(),
+                _ => (*other).to_owned(),
+            },
+            Self::Target(target) => target.advice(reason, rule, slots),
+        }
+    }
+
+    fn refuses(&self) -> bool {
+        matches!(self, Self::Target(target) if target.refuses)
+    }
+}
+
+impl TargetHints {
+    fn advice(&self, reason: Reason, rule: Rule, slots: usize) -> String {
+        let more = self.more_capacity(rule, slots);
+        let longer = match reason {
+            Reason::QueueFull | Reason::Shed => {
+                return "raise `queue` or `backlog`, or send fewer calls".to_owned();
+            }
+            Reason::NoSlot => {
+                return format!("{more}, or let calls wait: remove `on_full = \"refuse\"`");
+            }
+            Reason::WaitBudget if self.has_wait_objective => {
+                return format!(
+                    "a call without `wait` waits only as long as it can still meet the objective `ttft`: {more}, set a longer `wait`, or send fewer calls"
+                );
+            }
+            Reason::PredictedWait if self.has_wait_objective => {
+                return format!(
+                    "a call waits until its deadline and for `wait` or, without `wait`, as long as it can still meet the objective `ttft`: {more}, raise that limit, or send fewer calls"
+                );
+            }
+            Reason::ClientTimeout => "the client's timeout",
+            Reason::Deadline => "the deadline",
+            Reason::PredictedWait => "`wait` or the deadline",
+            _ => "`wait`",
+        };
+        format!("{more}, raise {longer} if the call can wait longer, or send fewer calls")
+    }
+
+    /// Returns what gives calls that wait because of `rule` more capacity.
+    fn more_capacity(&self, rule: Rule, slots: usize) -> &'static str {
+        let is_at_cap = slots >= self.cap.load(Ordering::Relaxed);
+        match (rule, self.is_pool) {
+            (Rule::TenantShare, _) => "raise the `weight` of the tenant or add capacity",
+            (Rule::FirstTokens, true) => "add a replica",
+            (_, true) if is_at_cap => "raise the target's `cap`, which limits all replicas together",
+            (_, true) if self.is_adaptive => {
+                "add a replica, raise `pool.cap` if the adaptive limits of the replicas have reached it"
+            }
+            (_, true) => "add a replica, raise `pool.cap` if each replica can serve more calls",
+            (Rule::FirstTokens, false) => "add capacity",
+            (_, false) if is_at_cap => "raise `cap` if the provider can serve more calls",
+            (_, false) => "add capacity",
+        }
+    }
+}
+
+/// Converts a rejection by the scheduler to an error. `slots` is the number of slots in force.
+pub(super) fn rejection_error(target: &Arc<str>, hints: &Hints, slots: usize, refusal: &Refusal) -> Error {
+    let mut text = cause(refusal, hints, slots);
     if refusal.reason == Reason::TooLarge {
         let _ = write!(text, ": {SMALLER}");
     } else if !is_made_late(refusal) {
@@ -40,12 +147,9 @@ pub(super) fn rejection_error(target: &Arc<str>, hints: Hints, refusal: &Refusal
             let _ = write!(text, "; try again in {:.1} s", after.as_secs_f64());
         }
         if let Some(why) = refusal.why.filter(|why| has_advice(refusal.reason, why.rule)) {
-            let hint = match refusal.reason {
-                Reason::QueueFull | Reason::Shed => hints.queue_full,
-                Reason::NoSlot => hints.no_queue,
-                _ => hints.waits,
-            };
-            let _ = write!(text, " ({})", advice(&why).unwrap_or(hint));
+            let advice = advice(&why).map(str::to_owned);
+            let advice = advice.unwrap_or_else(|| hints.advice(refusal.reason, why.rule, slots));
+            let _ = write!(text, " ({advice})");
         }
     }
     Error::new(ErrorKind::Refused(refusal.reason), text)
@@ -65,11 +169,15 @@ pub(crate) fn prompt_too_large(target: &Arc<str>, tokens: u64, max: u64) -> Erro
 }
 
 /// Returns the cause of a rejection as text, without advice.
-fn cause(refusal: &Refusal) -> String {
-    let blocked = refusal.why.filter(|why| !matches!(why.rule, Rule::Slots | Rule::Turn));
-    let because = blocked.map(|why| format!(": {}", why.sentence())).unwrap_or_default();
+fn cause(refusal: &Refusal, hints: &Hints, slots: usize) -> String {
+    let blocked = refusal.why.and_then(|why| match why.rule {
+        Rule::Turn => None,
+        Rule::Slots => hints.adaptive_slots(slots),
+        _ => Some(why.sentence().to_owned()),
+    });
+    let because = blocked.map(|sentence| format!(": {sentence}")).unwrap_or_default();
     match refusal.reason {
-        Reason::NoSlot => "no slot is free, and this target does not queue calls".to_owned(),
+        Reason::NoSlot => format!("no slot is free, and this target does not queue calls{because}"),
         Reason::NoBudget => format!("this target does not queue calls{because}"),
         Reason::QueueFull => "the queue is full".to_owned(),
         Reason::WaitBudget => format!("no slot was free within the wait budget{because}"),
@@ -78,8 +186,14 @@ fn cause(refusal: &Refusal) -> String {
             "the deadline of this call's context had passed before the call was made (set a longer deadline, or start the context later)".to_owned()
         }
         Reason::Deadline => format!("the deadline passed before a slot was free{because}"),
+        Reason::CoolDown if hints.refuses() => format!(
+            "the provider asked callers to wait (Retry-After), and this target does not queue calls {REFUSE}"
+        ),
         Reason::CoolDown => {
             "the provider asked callers to wait (Retry-After) for longer than this call can wait".to_owned()
+        }
+        Reason::Outage if hints.refuses() => {
+            format!("the target is down, and does not queue calls {REFUSE}")
         }
         Reason::Outage => "the target is down, and this call cannot wait until it is probed again".to_owned(),
         Reason::Draining => {
@@ -148,9 +262,7 @@ fn advice(why: &WaitExplanation) -> Option<&'static str> {
             "the provider's token limit is reached: ask the provider for a higher limit, lower `max_tokens`, or send fewer tokens",
         ),
         Rule::Kv => Some("the engine's KV memory is full: lower `max_tokens`, or add a replica"),
-        Rule::Replicas => {
-            Some("the replicas that serve the model are full: add one, or raise the pool's `cap`")
-        }
+        Rule::Replicas => Some("the replicas that serve the model are full: add one, or raise `pool.cap`"),
         Rule::Reserved => Some(
             "capacity is reserved for a larger call that has waited longer; raise `aging` to let smaller calls pass it",
         ),

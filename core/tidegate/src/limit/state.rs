@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::AdaptiveLimitSnapshot;
 use crate::adaptive::CallKind;
-use crate::admission::{Admission, BudgetSet, Permit};
+use crate::admission::{Admission, BudgetSet, Hints, Permit};
 use crate::budget::RateBudgets;
 use crate::clock;
 use crate::config::TargetConfig;
@@ -17,7 +17,7 @@ use tidegate_tokens::Demand;
 /// Advice to users if a limit has too few slots. Appended to the error messages of rejected calls for
 /// which a free slot was missing.
 const HINT: &str = "the adaptive limit is what the upstream serves in time; raise `wait` or `queue`, or `cap` if the limit has reached it";
-/// The same advice for a limit whose objective bounds the wait.
+/// Advice about calls that waited too long for a slot if the objective bounds the wait.
 const OBJECTIVE_HINT: &str = "the call could not meet the objective any more: add capacity, send fewer calls, or set `wait` to let calls wait longer than the objective";
 
 /// The limit and queue of one layer, and its judge.
@@ -42,11 +42,12 @@ impl<J> LimitState<J> {
             adaptive.latency = latency.unwrap_or(adaptive.objective);
         }
         let has_wait_objective = settings.wait_objectives.iter().any(Option::is_some);
-        let hint = if has_wait_objective { OBJECTIVE_HINT } else { HINT };
+        let too_long = if has_wait_objective { OBJECTIVE_HINT } else { HINT };
+        let hints = Hints::Texts { too_long, other: HINT };
         // A limit has no rate budgets. Only a gate does.
         let budgets = BudgetSet::from_budgets(RateBudgets::default());
         Arc::new(Self {
-            admission: Admission::new(config.name.clone(), &settings, budgets, None, hint),
+            admission: Admission::new(config.name.clone(), &settings, budgets, None, hints),
             tenant: "".into(),
             wait: config.wait,
             longest: config.deadline,

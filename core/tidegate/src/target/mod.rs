@@ -23,22 +23,6 @@ pub(crate) use call_estimates::{Expected, SlotTime};
 use keyed_cooldowns::is_other_model;
 pub(crate) use keyed_cooldowns::{KeyedCooldowns, key_of};
 
-/// Advice to users if a target that is not a pool has too few slots. Appended to the error messages
-/// of rejected calls for which a free slot was missing.
-const HINT: &str = "raise `cap` if the provider can serve more calls, raise `wait` or the deadline if the call can wait longer, or send fewer calls";
-/// Advice to users if a target whose `ttft` bounds the wait has too few slots. Appended to the error
-/// messages of rejected calls for which a free slot was missing.
-const OBJECTIVE_HINT: &str = "the call could not meet the objective `ttft` any more: add capacity, send fewer calls, or set `wait` to let calls wait longer than the objective";
-/// Advice to users if a pool has too few slots. Appended to the error messages of rejected calls
-/// for which a free slot was missing.
-const POOL_HINT: &str = "add a replica, raise `pool.cap` if each replica can serve more calls, raise `wait` or the deadline if the call can wait longer, or send fewer calls";
-
-/// Advice to users about calls that found the queue full.
-const QUEUE_HINT: &str = "raise `queue` or `backlog`, or send fewer calls";
-/// Advice to users about calls that found no free slot at a target that does not queue calls.
-const NO_QUEUE_HINT: &str =
-    "raise `cap` if the provider can serve more calls, or let calls wait: remove `on_full = \"refuse\"`";
-
 /// A destination of model calls with its own capacity, such as a provider or a pool of servers.
 pub(crate) struct Target {
     config: TargetConfig,
@@ -79,14 +63,8 @@ impl Target {
 
     fn build(config: TargetConfig, budgets: Arc<BudgetSet>, metrics: TargetMetrics, now: Instant) -> Self {
         let settings = SchedulerSettings::from(&config);
-        let has_wait_objective = settings.wait_objectives.iter().any(Option::is_some);
         let kv = config.kv_tokens.map(|tokens| Kv::new(tokens, config.kv_headroom));
-        let waits = match config.pool {
-            _ if has_wait_objective => OBJECTIVE_HINT,
-            Some(_) => POOL_HINT,
-            None => HINT,
-        };
-        let hints = Hints { waits, queue_full: QUEUE_HINT, no_queue: NO_QUEUE_HINT };
+        let hints = Hints::for_target(&config, &settings);
         let admission = Admission::new(config.name.clone(), &settings, budgets, kv, hints);
         let retries = Mutex::new(RetryBudget::new(config.retry.ratio, config.retry.reserve, now));
         let expected = Arc::new(Expected::new(&config));

@@ -134,7 +134,9 @@ async fn target_that_does_not_queue_rejects_each_call_in_a_cool_down() {
     let error = gate.client().call(chat(false)).await.unwrap_err();
     assert_eq!((error.reason(), seen.attempts()), (Some(Reason::CoolDown), 1));
     // The deadline, of ten minutes, is no reason for the rejection.
-    assert!(error.message().contains("for longer than this call can wait"), "{error}");
+    let text =
+        "asked callers to wait (Retry-After), and this target does not queue calls (`on_full = \"refuse\"`)";
+    assert!(error.message().contains(text), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

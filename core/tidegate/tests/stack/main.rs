@@ -20,6 +20,7 @@ mod named_slots;
 mod pool;
 mod proxies;
 mod records_and_metrics;
+mod rejection_advice;
 mod replicas;
 mod retries;
 mod several_models;
