@@ -63,9 +63,11 @@ impl Admission {
         self.update(|scheduler, _| scheduler.set_limit(slots));
     }
 
-    /// Replaces the replicas of the pool by `members`.
+    /// Replaces the replicas of the pool by `members`. Logs the beginning and the end of an outage
+    /// of the pool.
     pub(crate) fn set_members(self: &Arc<Self>, members: &[ReplicaConfig]) {
         self.update(|scheduler, now| scheduler.set_members(now, members));
+        self.log_pool_state();
     }
 
     /// Passes the result of a poll of the replica `id` to the scheduler, and then admits the

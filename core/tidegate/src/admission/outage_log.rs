@@ -58,10 +58,15 @@ impl Admission {
         if !state.outage_log.begins(now, is_in_outage) {
             return;
         }
-        let replicas = state.scheduler.replicas(now);
+        let mut replicas = state.scheduler.replicas(now);
         drop(state);
-        let problems = list_replica_problems(&replicas);
         let name = self.name();
+        replicas.retain(|replica| replica.state != "draining");
+        if replicas.is_empty() {
+            tracing::warn!(target = %name, "the pool {name} has no replica, so its calls cannot be sent");
+            return;
+        }
+        let problems = list_replica_problems(&replicas);
         tracing::warn!(target = %name, "no replica of {name} accepts calls ({problems})");
     }
 

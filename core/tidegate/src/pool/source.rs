@@ -123,7 +123,11 @@ impl Source {
                 }
                 Err(problem) => {
                     if last.problem.as_ref() != Some(&problem) {
-                        tracing::warn!(target = %self.name, %problem, "the replicas found before stay in use");
+                        let in_use = match last.members.as_ref().is_none_or(Vec::is_empty) {
+                            true => "the pool has no replica",
+                            false => "the replicas found before stay in use",
+                        };
+                        tracing::warn!(target = %self.name, %problem, "{in_use}");
                         last.problem = Some(problem);
                     }
                     return;

@@ -95,8 +95,9 @@ pub struct TargetSnapshot {
     pub kv: Option<KvSnapshot>,
     /// The replicas of the pool. Empty if the target is not a pool.
     pub replicas: Vec<ReplicaSnapshot>,
-    /// Why the latest discovery of replicas through DNS or a file failed. The replicas found before
-    /// stay in use. `None` if it succeeded, or if replicas are not discovered.
+    /// Why the latest discovery of replicas through DNS or a file failed. The replicas found
+    /// before, if there are any, stay in use. `None` if it succeeded, or if replicas are not
+    /// discovered.
     pub replicas_problem: Option<String>,
     /// The lanes, by name: `interactive`, `standard` and `batch`.
     pub lanes: BTreeMap<&'static str, LaneSnapshot>,

@@ -89,6 +89,29 @@ async fn replicas_can_be_set_while_calls_are_in_flight() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn emptied_pool_is_logged_and_in_the_metrics() {
+    let (lines, _guard) = LogLines::collect();
+    let (transport, _) = answering();
+    let gate = pool(transport, Pool::dynamic());
+    gate.set_replicas("llama", [A]).unwrap();
+    assert_eq!(lines.take("llama"), [""; 0]);
+    gate.set_replicas("llama", Vec::<Replica>::new()).unwrap();
+    let text = "WARN: the pool llama has no replica, so its calls cannot be sent";
+    assert_eq!(lines.take("llama"), [text]);
+    let metrics = gate.prometheus();
+    assert!(metrics.contains(r#"tidegate_target_state{state="cooling",target="llama"} 1"#), "{metrics}");
+    gate.set_replicas("llama", [B]).unwrap();
+    assert_eq!(lines.take("outage"), ["INFO: the outage of the target is over"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn log_of_a_missing_file_says_that_there_is_no_replica() {
+    let (lines, _guard) = LogLines::collect();
+    let (_path, _gate, _) = of_file("never");
+    assert_eq!(lines.take("replica"), ["WARN: the pool has no replica"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn invalid_replicas_are_rejected_without_effect() {
     let (transport, _) = answering();
     let gate = Gate::builder()

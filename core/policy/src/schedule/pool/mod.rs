@@ -127,9 +127,9 @@ impl Pool {
         self.eligible.is_empty()
     }
 
-    /// Returns `true` if there are replicas, no replica accepts calls, and none is full.
+    /// Returns `true` if no replica accepts calls, and none is full.
     pub(super) fn is_in_outage(&self) -> bool {
-        self.is_empty() && self.is_down() && self.replicas.iter().any(Option::is_some)
+        self.is_empty() && self.is_down()
     }
 
     /// Returns the replicas that may take a call with these `wants` and an input of at least
