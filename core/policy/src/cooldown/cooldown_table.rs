@@ -85,7 +85,13 @@ impl CooldownTable {
 
     /// Returns `true` if calls of at least one key are refused now.
     pub fn is_cooling(&self, now: Instant) -> bool {
-        self.by_expiry.last().is_some_and(|(until, _)| *until > now)
+        self.last_until(now).is_some()
+    }
+
+    /// Returns the time before which no call of the key with the longest cool-down is admitted.
+    /// `None` if calls of every key are admitted now.
+    pub fn last_until(&self, now: Instant) -> Option<Instant> {
+        self.by_expiry.last().map(|(until, _)| *until).filter(|until| *until > now)
     }
 
     /// Refuses calls of the key for `delay` plus jitter. `delay` is the `Retry-After` of an attempt

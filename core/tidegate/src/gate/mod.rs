@@ -425,8 +425,7 @@ impl Gate {
         let targets = self.0.identify.targets();
         let now = clock::now();
         self.0.metrics.text(targets.iter().map(|target| {
-            let admission = target.admission();
-            (target.metrics(), admission.view(), target.budgets(now), admission.replicas())
+            (target.metrics(), target.view(), target.budgets(now), target.admission().replicas())
         }))
     }
 

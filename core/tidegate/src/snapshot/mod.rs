@@ -23,7 +23,7 @@ use crate::kv;
 use crate::metrics::{Outcome, Quantiles, TargetCounter, TargetMetrics, TenantMetrics, ToolMetrics};
 use crate::pool::TargetPool;
 use crate::schedule::{LaneView, SchedulerView};
-use crate::target::{KeyedCooldowns, Target};
+use crate::target::Target;
 
 /// The state of a gate at one moment, from [`Gate::snapshot`](crate::Gate::snapshot). Durations are
 /// in seconds.
@@ -69,15 +69,17 @@ pub struct TargetSnapshot {
     /// Number of calls that wait for a slot. In the shared target `others`, also those that wait
     /// for the end of a cool-down of their credential and model.
     pub queue_depth: usize,
-    /// Cool-down state:
+    /// Cool-down state. In the shared target `others`, that of the target as a whole: each
+    /// credential and model has a cool-down of its own.
     ///
     /// - `open`: calls are admitted.
     /// - `cooling`: no call is admitted until the cool-down ends.
     /// - `probing`: single calls test whether the upstream has recovered.
     /// - `ramping`: after a cool-down, calls are admitted at a growing rate.
     pub state: &'static str,
-    /// Time until the cool-down ends, in seconds. `None` if the target does not cool down, or if
-    /// the time is not known.
+    /// Time until the cool-down ends, in seconds. In the shared target `others`, the longest
+    /// cool-down of a credential and model. `None` if the target does not cool down, or if the time
+    /// is not known.
     pub cool_for: Option<f64>,
     /// Time for which free capacity has been reserved for a call that has waited long and does not
     /// fit yet, in seconds. `None` if nothing is reserved.
@@ -260,7 +262,7 @@ pub struct ToolSnapshot {
 impl TargetSnapshot {
     /// Returns the state of a target at `now`.
     pub(crate) fn from_target(target: &Target, now: Instant) -> Self {
-        let view = target.admission().view();
+        let view = target.view();
         let metrics = target.metrics();
         let retry_budget = target.divided_retries().balance(now);
         Self {
@@ -269,7 +271,7 @@ impl TargetSnapshot {
             share: view.share.as_ref().map(ShareSnapshot::from),
             in_flight: view.in_flight,
             peak_in_flight: view.peak,
-            queue_depth: view.waiting + target.keyed_cooldowns().map_or(0, KeyedCooldowns::held),
+            queue_depth: view.waiting,
             state: view.state.as_str(),
             cool_for: view.cool_for.map(|left| left.as_secs_f64()),
             held_for: view.held_for.map(|held| held.as_secs_f64()),

@@ -10,8 +10,9 @@
 //! call, unless the target has a fallback. At most `backlog` calls wait here, in addition to the
 //! queued ones.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -19,9 +20,10 @@ use tokio::sync::Notify;
 
 use crate::clock;
 use crate::config::{OnFull, TargetConfig};
+use crate::context::Lane;
 use crate::cooldown::{CooldownTable, Hold};
 use crate::error::Reason;
-use crate::schedule::{Refusal, Rule, WaitExplanation};
+use crate::schedule::{Refusal, Rule, SchedulerView, TenantView, Ticket, WaitExplanation};
 use tidegate_policy::outcome::AttemptOutcome;
 
 /// Returns the key of calls with the hash of their credential and that of their model.
@@ -48,8 +50,7 @@ pub(crate) struct KeyedCooldowns {
     backlog: usize,
     /// Whether a call waits if its key is in a cool-down, or is rejected immediately.
     on_full: OnFull,
-    /// Number of calls that wait for the end of a cool-down now.
-    held: AtomicUsize,
+    held: Mutex<HeldCalls>,
     draining: AtomicBool,
     /// Wakes the waiting calls when a cool-down ends early, or when the target drains.
     changed: Notify,
@@ -65,7 +66,7 @@ impl KeyedCooldowns {
             replaces_cooldown: false,
             backlog: config.backlog,
             on_full: config.on_full,
-            held: AtomicUsize::new(0),
+            held: Mutex::default(),
             draining: AtomicBool::new(false),
             changed: Notify::new(),
         }
@@ -102,8 +103,8 @@ impl KeyedCooldowns {
     }
 
     /// Waits until the cool-down of the key ends. Returns immediately if the key is not in a
-    /// cool-down, or if the target drains, because the queue then rejects the call. The call was
-    /// made at `queued_at` and may wait until `latest`.
+    /// cool-down, or if the target drains, because the queue then rejects the call. The call of
+    /// `ticket` may wait until `latest`.
     ///
     /// # Errors
     /// Rejects the call if the cool-down ends after `latest`, if the target does not queue calls
@@ -111,7 +112,7 @@ impl KeyedCooldowns {
     ///
     /// # Cancel safety
     /// Dropping the future has no effect on other calls.
-    pub(crate) async fn wait(&self, key: u64, queued_at: Instant, latest: Instant) -> Result<(), Refusal> {
+    pub(crate) async fn wait(&self, key: u64, ticket: &Ticket, latest: Instant) -> Result<(), Refusal> {
         let mut held_call = None;
         loop {
             // Created before the state is read, because a change between the two would be missed.
@@ -125,16 +126,15 @@ impl KeyedCooldowns {
                 reason,
                 position: 0,
                 retry_after: Some(until.saturating_duration_since(now)),
-                why: Some(held_since(now, queued_at, until)),
+                why: Some(held_since(now, ticket.queued_at, until)),
                 max_tokens: None,
             };
             if until > latest || self.on_full == OnFull::Refuse {
                 return Err(rejection(Reason::CoolDown));
             }
             if held_call.is_none() {
-                held_call = Some(
-                    HeldCall::new(&self.held, self.backlog).ok_or_else(|| rejection(Reason::QueueFull))?,
-                );
+                let counted = HeldCall::new(&self.held, self.backlog, ticket);
+                held_call = Some(counted.ok_or_else(|| rejection(Reason::QueueFull))?);
             }
             tokio::select! {
                 () = tokio::time::sleep_until(until.into()) => {}
@@ -189,9 +189,29 @@ impl KeyedCooldowns {
         self.cooldowns.lock().is_cooling(clock::now())
     }
 
-    /// Returns the number of calls that wait for the end of a cool-down now.
-    pub(crate) fn held(&self) -> usize {
-        self.held.load(Ordering::Relaxed)
+    /// Adds to `view` the calls that wait for the end of a cool-down now, and the time until the
+    /// last cool-down ends.
+    pub(super) fn add_to(&self, view: &mut SchedulerView) {
+        let now = clock::now();
+        let until = self.cooldowns.lock().last_until(now);
+        view.cool_for = view.cool_for.max(until.map(|until| until.saturating_duration_since(now)));
+        let held = self.held.lock();
+        view.waiting += held.total;
+        for ((name, lane), &calls) in &held.by_tenant {
+            view.lanes[*lane as usize].waiting += calls;
+            match view.tenants.iter_mut().find(|tenant| tenant.name == *name) {
+                Some(tenant) => tenant.waiting += calls,
+                None => view.tenants.push(TenantView {
+                    name: name.clone(),
+                    in_flight: 0,
+                    peak: 0,
+                    waiting: calls,
+                    floor: 0,
+                    debt: 0,
+                    held_for: None,
+                }),
+            }
+        }
     }
 
     /// Ends the waits of all calls, which then continue to the queue and are rejected there.
@@ -209,20 +229,44 @@ fn held_since(now: Instant, queued_at: Instant, until: Instant) -> WaitExplanati
     WaitExplanation { rule: Rule::CoolDown, origin: None, since: waited, waited, ahead: 0, expected }
 }
 
+/// The numbers of calls that wait for the end of a cool-down now.
+#[derive(Debug, Default)]
+struct HeldCalls {
+    total: usize,
+    /// The calls of each tenant and lane. There is no entry without calls.
+    by_tenant: HashMap<(Arc<str>, Lane), usize>,
+}
+
 /// A guard that counts one call as waiting for the end of a cool-down, until the guard is dropped.
-struct HeldCall<'a>(&'a AtomicUsize);
+struct HeldCall<'a> {
+    held: &'a Mutex<HeldCalls>,
+    tenant: (Arc<str>, Lane),
+}
 
 impl<'a> HeldCall<'a> {
-    /// Increments the counter `held` until the returned guard is dropped. Returns `None`, and
-    /// counts nothing, if `held` is `max` or more.
-    fn new(held: &'a AtomicUsize, max: usize) -> Option<Self> {
-        let call = Self(held);
-        (held.fetch_add(1, Ordering::Relaxed) < max).then_some(call)
+    /// Counts the call of `ticket` in `held` until the returned guard is dropped. Returns `None`,
+    /// and counts nothing, if `held` has `max` calls or more.
+    fn new(held: &'a Mutex<HeldCalls>, max: usize, ticket: &Ticket) -> Option<Self> {
+        let tenant = (ticket.tenant.clone(), ticket.lane);
+        let mut calls = held.lock();
+        if calls.total >= max {
+            return None;
+        }
+        calls.total += 1;
+        *calls.by_tenant.entry(tenant.clone()).or_default() += 1;
+        Some(Self { held, tenant })
     }
 }
 
 impl Drop for HeldCall<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        let mut calls = self.held.lock();
+        calls.total -= 1;
+        if let Some(count) = calls.by_tenant.get_mut(&self.tenant) {
+            *count -= 1;
+            if *count == 0 {
+                calls.by_tenant.remove(&self.tenant);
+            }
+        }
     }
 }

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::kv::Kv;
 use crate::metrics::TargetMetrics;
 use crate::pool::{EngineMonitor, Engines, TargetPool};
-use crate::schedule::SchedulerSettings;
+use crate::schedule::{SchedulerSettings, SchedulerView};
 use crate::share::Share;
 use crate::transport::Transport;
 
@@ -194,9 +194,20 @@ impl Target {
         self.admission.is_cooling() || self.keyed_cooldowns().is_some_and(KeyedCooldowns::is_cooling)
     }
 
+    /// Returns the current state of the limit, the cool-down, the lanes and the tenants. Includes the
+    /// calls that wait for the end of a cool-down of their credential and model, and the time until
+    /// the last of these cool-downs ends.
+    pub(crate) fn view(&self) -> SchedulerView {
+        let mut view = self.admission.view();
+        if let Some(cooldowns) = self.keyed_cooldowns() {
+            cooldowns.add_to(&mut view);
+        }
+        view
+    }
+
     /// Returns the number of calls that wait for a slot, or for the end of a cool-down.
     pub(crate) fn waiting(&self) -> usize {
-        self.admission.view().waiting + self.keyed_cooldowns().map_or(0, KeyedCooldowns::held)
+        self.view().waiting
     }
 
     /// Rejects queued and new calls from now on. Calls in flight continue.

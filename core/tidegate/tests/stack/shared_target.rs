@@ -281,7 +281,14 @@ async fn held_call_can_be_cancelled_and_drained() {
         start(&gate, within(request("a", ""), Duration::from_secs(7200))),
     ];
     settle().await;
-    assert_eq!(gate.snapshot().targets["others"].queue_depth, 2);
+    let others = gate.snapshot().targets["others"].clone();
+    let depths =
+        [others.queue_depth, others.lanes["standard"].queue_depth, others.tenants["default"].queue_depth];
+    assert_eq!(depths, [2; 3]);
+    let metrics = gate.prometheus();
+    assert!(metrics.contains(r#"tidegate_queue_depth{target="others",tenant="default"} 2"#), "{metrics}");
+    let cool_for = format!(r#"tidegate_cooling_seconds{{target="others"}} {}"#, others.cool_for.unwrap());
+    assert!(metrics.contains(&cool_for) && others.cool_for >= Some(3600.0), "{metrics}");
     cancelled.abort();
     settle().await;
     assert_eq!(gate.snapshot().targets["others"].queue_depth, 1);

@@ -152,7 +152,7 @@ async fn acquire_keyed(call: &Call, cooldowns: &KeyedCooldowns, key: u64) -> Res
     let bounds = [Some(call.deadline()), ticket.client_timeout, waits_until];
     let latest = bounds.into_iter().flatten().min().unwrap_or(call.deadline());
     loop {
-        let waited = cooldowns.wait(key, call.queued_at(), latest).await;
+        let waited = cooldowns.wait(key, &ticket, latest).await;
         waited.map_err(|rejection| admission.rejection_error(rejection))?;
         let permit = enter(call, new_ticket(call))?.permit().await?;
         if cooldowns.admit(key) {
