@@ -129,7 +129,10 @@ export interface TargetSnapshot {
    * rate after a cool-down.
    */
   state: "open" | "cooling" | "probing" | "ramping";
-  /** Seconds until the cool-down ends, or null without one. */
+  /**
+   * Seconds until the cool-down ends, or null if there is none or its end is not known. In the
+   * target `others`, until the longest cool-down of an API key ends.
+   */
   cool_for: number | null;
   /**
    * Seconds for which capacity has been reserved for a call that waited long and does not fit yet,
@@ -137,8 +140,8 @@ export interface TargetSnapshot {
    */
   held_for: number | null;
   /**
-   * Share of the time since the creation of the target in which calls waited although slots were
-   * free, 0 to 1.
+   * Share of the time since the creation of the target in which a waiting call met every rule and
+   * was not sent, 0 to 1. Near 0 unless the scheduler has a defect.
    */
   gap_fraction: number;
   /**
@@ -157,8 +160,8 @@ export interface TargetSnapshot {
   /** Replicas of a pool; empty for other targets. */
   replicas: ReplicaSnapshot[];
   /**
-   * Why the latest lookup of the replicas in DNS or in the file failed. The replicas found before
-   * stay in use. Null if the lookup succeeded, or if replicas are not looked up.
+   * Why the latest lookup of the replicas in DNS or in the file failed. The replicas found before,
+   * if there are any, stay in use. Null if the lookup succeeded, or if replicas are not looked up.
    */
   replicas_problem: string | null;
   /** State of each lane of the target, by name. */
@@ -172,7 +175,8 @@ export interface TargetSnapshot {
   /** Total number of failed attempts, by the class of the failure. */
   failed_attempts: Record<string, number>;
   /**
-   * Total number of failures that were returned to the caller, by the reason why no retry was made.
+   * Total number of calls that failed at the target, by the reason why no retry was made. The
+   * caller does not see the failure if a fallback answers.
    */
   gave_up: Record<string, number>;
   /**
@@ -181,8 +185,8 @@ export interface TargetSnapshot {
    */
   cool_downs: Record<string, number>;
   /**
-   * Total number of rejected calls that were sent to the fallback target, by the reason of the
-   * rejection.
+   * Total number of calls that were sent to the fallback target, by the reason of their rejection,
+   * or `outage` if no connection could be made.
    */
   fallbacks: Record<string, number>;
   /**

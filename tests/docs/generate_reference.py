@@ -56,6 +56,7 @@ LABEL_VALUES = [
     ("outcome", ["calls_total"], [("core/tidegate/src/metrics/outcome.rs", "fn as_str(")]),
     ("outcome", ["hedges_total"], [("core/tidegate/src/metrics/hedge_outcome.rs", "fn as_str(")]),
     ("reason", ["fallbacks_total", "refused_total", "tool_refused_total"], [REASONS]),
+    ("state", ["target_state"], [("core/policy/src/cooldown/mod.rs", "pub enum CooldownState ")]),
     ("what", ["kv_tokens"], [(TARGET_METRICS, "const MEMORY: ")]),
     ("why", ["gave_up_total"], [("core/policy/src/retry.rs", "pub enum GiveUpReason ")]),
 ]
@@ -139,6 +140,10 @@ def metrics() -> str:
             "The counters of what is configured exist from the start. Histograms by lane, and series of what is not",
             "known yet or does not apply, appear with their first value. Tenants that are not configured share the",
             "label `other`.",
+            "",
+            "[Operations](../guide/operations.md#alert) names the series to alert on. Each target that requests",
+            "without a configured target have used adds about 22 kB to the text. There are at most 257 of them, in",
+            "all 5.7 MB.",
             "",
             "| series | type | labels | meaning |",
             "|---|---|---|---|",

@@ -317,11 +317,12 @@ class TargetSnapshot(TypedDict):
         state: `open`: calls are admitted. `cooling`: no call is admitted until the cool-down ends.
             `probing`: single calls test whether the target has recovered. `ramping`: calls are
             admitted at a growing rate after a cool-down.
-        cool_for: Remaining seconds of the cool-down, or None without one.
+        cool_for: Remaining seconds of the cool-down, or None if there is none or its end is not
+            known. In the target `others`, those of the longest cool-down of an API key.
         held_for: Seconds for which free capacity has been reserved so far for a call that waited
             long and does not fit yet, or None without a reservation.
-        gap_fraction: Share of the time since the target was created in which calls waited although
-            slots were free, 0 to 1.
+        gap_fraction: Share of the time since the target was created in which a waiting call met
+            every rule and was not sent, 0 to 1. Near 0 unless the scheduler has a defect.
         retry_budget: Number of retries that the retry budget allows now. The fractional part counts
             toward the next retry.
         budgets: Rates of the provider by kind (`requests`, `tokens`, `input_tokens`,
@@ -330,18 +331,18 @@ class TargetSnapshot(TypedDict):
         kv: KV-cache memory, or None if its size is not known.
         replicas: Replicas of a pool; empty for other targets.
         replicas_problem: Why the replicas could not be read from DNS or the file, or None without a
-            problem. The known replicas stay in use.
+            problem. The known replicas, if there are any, stay in use.
         lanes: State by lane.
         attempts: Number of attempts that were sent since the target was created.
         retries: Number of retries by cause: the failure class of the failed attempt, or another
             cause.
         failed_attempts: Number of failed attempts by failure class.
-        gave_up: Number of failures that were returned to the caller, by the reason why there was no
-            retry.
+        gave_up: Number of calls that failed at the target, by the reason why there was no retry.
+            The caller does not see the failure if a fallback answers.
         cool_downs: Number of failures that began a cool-down or occurred during one, by kind:
             `retry_after` (requested by the provider) or `outage` (repeated failures).
-        fallbacks: Number of rejected calls that were sent to the fallback target, by the reason of
-            the rejection.
+        fallbacks: Number of calls that were sent to the fallback target, by the reason of their
+            rejection, or `outage` if no connection could be made.
         hedges: Number of second attempts (hedges) for calls of a pool whose first token was late:
             `sent`, `won` (the hedge produced the first token), and not sent because of `no_slot` or
             `no_budget`. Empty if the target is not a pool.

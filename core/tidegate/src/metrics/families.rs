@@ -80,18 +80,18 @@ families! {
     refused: IntCounterVec = opts("refused_total",
         "Calls that the gate rejected, by reason.", ["target", "tenant", "reason"]);
     objective: IntCounterVec = opts("objective_met_total",
-        "Completed calls that met the TTFT objective of their lane or target (goodput). Calls that do not stream count by their duration.", ["target", "tenant"]);
+        "Completed calls that met the TTFT objective of their lane or target (goodput). Calls that do not stream count by their duration. Divide by tidegate_call_seconds_count: tidegate_calls_total also counts requests that run no model.", ["target", "tenant"]);
     attempts: IntCounterVec = opts("attempts_total", "Attempts sent to the upstream.", ["target"]);
     retries: IntCounterVec = opts("retries_total",
         "Retries, by the class of the failure or the cause.", ["target", "cause"]);
     failures: IntCounterVec = opts("failed_attempts_total",
         "Attempts that failed, by failure class.", ["target", "class"]);
     gave_up: IntCounterVec = opts("gave_up_total",
-        "Failures returned to the caller, by the reason why no retry was made.", ["target", "why"]);
+        "Calls that failed at the target, by the reason why no retry was made. The caller does not see the failure if a fallback answers.", ["target", "why"]);
     cool_downs: IntCounterVec = opts("cool_downs_total",
         "Failures that began a cool-down or fell into one, by kind.", ["target", "kind"]);
     fallbacks: IntCounterVec = opts("fallbacks_total",
-        "Rejected calls that were sent to the fallback target, by the reason of the rejection.", ["target", "reason"]);
+        "Calls that were sent to the fallback target, by the reason of their rejection, or outage if no connection could be made.", ["target", "reason"]);
     hedges: IntCounterVec = opts("hedges_total",
         "Calls whose first token was late, by what became of the second attempt at another replica.", ["target", "outcome"]);
     tokens: IntCounterVec = opts("tokens_total",
@@ -123,9 +123,11 @@ families! {
         "1 if no call of the tenant is sent because it uses its share of the target, otherwise 0. For the tenant `other`: the number of such tenants.", ["target", "tenant"]);
     waiting: GaugeVec = opts("queue_depth", "Calls that wait for a slot.", ["target", "tenant"]);
     cooling: GaugeVec = opts("cooling_seconds",
-        "Seconds until the cool-down ends. 0 if there is none.", ["target"]);
+        "Seconds until the cool-down ends. 0 if there is none or its end is not known. For the target `others`: the longest of its cool-downs.", ["target"]);
+    target_state: GaugeVec = opts("target_state",
+        "1 for the current state of the target, 0 for its other states. `open`: calls are sent. `cooling`: none are sent, or no replica accepts calls. `probing`: single calls test the upstream. `ramping`: calls are sent at a growing rate.", ["target", "state"]);
     gap: CounterVec = opts("gap_seconds_total",
-        "Time in which calls waited although slots were free.", ["target"]);
+        "Time in which a waiting call met every rule and was not sent. Near 0 unless the scheduler has a defect.", ["target"]);
     budget_limit: GaugeVec = opts("budget_limit",
         "Rate limit in force, in requests or tokens per window of the budget.", ["target", "budget"]);
     budget_level: GaugeVec = opts("budget_level",

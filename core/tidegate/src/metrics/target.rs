@@ -16,7 +16,7 @@ use crate::adaptive::DecisionCause;
 use crate::budget::{BudgetKind, BudgetView};
 use crate::config::{LimitConfig, ReplicaSource, TargetConfig};
 use crate::context::Lane;
-use crate::cooldown::Hold;
+use crate::cooldown::{CooldownState, Hold};
 use crate::error::Reason;
 use crate::metrics::Outcome;
 use crate::placement::{Placed, ReplicaView};
@@ -159,6 +159,7 @@ impl TargetMetrics {
             ("budget", BudgetKind::ALL.iter().map(|kind| kind.as_str()).collect()),
             ("what", MEMORY.to_vec()),
             ("tool", tools.iter().map(String::as_str).collect()),
+            ("state", CooldownState::ALL.map(CooldownState::as_str).to_vec()),
             ("how", HeldSlotUse::ALL.map(HeldSlotUse::as_str).to_vec()),
         ];
         self.families.remove("target", &LabelValues::from(labels));
@@ -203,8 +204,7 @@ impl TargetMetrics {
         }
     }
 
-    /// Counts a failure that was returned to the caller without a retry, by the reason why no retry
-    /// was made.
+    /// Counts a call that failed at the target, by the reason why no retry was made.
     pub(crate) fn gave_up(&self, why: GiveUpReason) {
         self.count(TargetCounter::GaveUp, why.as_str());
     }
@@ -229,8 +229,7 @@ impl TargetMetrics {
         }
     }
 
-    /// Counts a rejected call that was sent to the fallback target of this target, by the reason of
-    /// the rejection.
+    /// Counts a call that was sent to the fallback target of this target, by the reason.
     pub(crate) fn fell_back(&self, reason: Reason) {
         self.count(TargetCounter::Fallbacks, reason.as_str());
     }
@@ -277,6 +276,10 @@ impl TargetMetrics {
             families.share_safe_mode.with_label_values(&[name]).set(f64::from(u8::from(share.is_safe_mode)));
         }
         families.cooling.with_label_values(&[name]).set(view.cool_for.unwrap_or_default().as_secs_f64());
+        for state in CooldownState::ALL {
+            let is_current = f64::from(u8::from(state == view.state));
+            families.target_state.with_label_values(&[name, state.as_str()]).set(is_current);
+        }
         let gap = families.gap.with_label_values(&[name]);
         gap.inc_by((view.gap.as_secs_f64() - gap.get()).max(0.0));
         for kind in BudgetKind::ALL {

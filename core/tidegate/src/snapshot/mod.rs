@@ -84,8 +84,8 @@ pub struct TargetSnapshot {
     /// Time for which free capacity has been reserved for a call that has waited long and does not
     /// fit yet, in seconds. `None` if nothing is reserved.
     pub held_for: Option<f64>,
-    /// Share of the time since the creation of the target in which calls waited although slots were
-    /// free, from 0 to 1.
+    /// Share of the time since the creation of the target in which a waiting call met every rule
+    /// and was not sent, from 0 to 1. Near 0 unless the scheduler has a defect.
     pub gap_fraction: f64,
     /// Number of retries that the retry budget allows now. The fractional part counts toward the
     /// next retry.
@@ -111,14 +111,14 @@ pub struct TargetSnapshot {
     pub retries: BTreeMap<&'static str, u64>,
     /// Number of failed attempts by failure class. Classes without failures are omitted.
     pub failed_attempts: BTreeMap<&'static str, u64>,
-    /// Number of failures that were returned to the caller, by the reason why no retry was made.
-    /// Reasons without failures are omitted.
+    /// Number of calls that failed at the target, by the reason why no retry was made. The caller
+    /// does not see a failure if a fallback target answers. Reasons without failures are omitted.
     pub gave_up: BTreeMap<&'static str, u64>,
     /// Number of failures that started a cool-down or occurred during one, by kind: `retry_after`
     /// (requested by the provider) or `outage` (repeated failures).
     pub cool_downs: BTreeMap<&'static str, u64>,
-    /// Number of rejected calls that were sent to the fallback target, by the reason of the
-    /// rejection. Empty if there were none.
+    /// Number of calls that were sent to the fallback target, by the reason: that of the rejection,
+    /// or `outage` if no connection could be made. Empty if there were none.
     pub fallbacks: BTreeMap<&'static str, u64>,
     /// Number of second attempts (hedges) for calls whose first token was late, by outcome: `sent`,
     /// `won` (the hedge produced the first token), `no_slot` and `no_budget` (the hedge was not

@@ -105,6 +105,8 @@ async fn every_configured_series_exists_before_the_first_call() {
         r#"tidegate_calls_total{outcome="truncated",target="llm",tenant="other"} 0"#,
         r#"tidegate_retries_total{cause="rate_limited",target="llm"} 0"#,
         r#"tidegate_limit{target="llm"} 8"#,
+        r#"tidegate_target_state{state="open",target="llm"} 1"#,
+        r#"tidegate_target_state{state="ramping",target="llm"} 0"#,
         r#"tidegate_limit_moves_total{cause="late",target="llm"} 0"#,
         r#"tidegate_limit_saturated{target="llm"} 0"#,
         r#"tidegate_awaiting_first_token{target="llm"} 0"#,
