@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
 use tidegate::config::{Config, Matcher};
+use tidegate::internals::mode_from_env;
 use tidegate::{Gate, config_file};
 
 use self::render_replicas::render_pool;
@@ -64,12 +65,18 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             let found = matcher.find(&url, args.model.as_deref()).and_then(|at| config.targets.get(at));
             print_line(found.map_or(OTHERS, |target| &target.name))
         }
-        None => print(render(&config)),
+        None => {
+            let from_env = mode_from_env().map_err(|e| Failure::usage(e.to_string()))?;
+            print(render(&config, from_env))
+        }
     }
 }
 
 /// Asks each replica of each pool in `config`, and prints the answers.
-fn check_replicas(config: Config) -> Result<(), Failure> {
+fn check_replicas(mut config: Config) -> Result<(), Failure> {
+    // Other targets may need keys that are not set here.
+    config.targets.retain(|target| target.pool.is_some());
+    config.targets.iter_mut().for_each(|target| target.fallback = None);
     let gate = Gate::new(config).map_err(|error| Failure::usage(error.to_string()))?;
     let runtime = tokio::runtime::Runtime::new()
         .map_err(|error| Failure::runtime(format!("cannot start the async runtime: {error}")))?;

@@ -339,6 +339,18 @@ fn check_prints_which_caps_processes_share() {
 }
 
 #[test]
+fn check_prints_the_mode_that_the_environment_sets() {
+    for (given, expected) in
+        [("observe", "mode observe (TIDEGATE; the file says enforce)\n"), ("on", "mode enforce\n")]
+    {
+        let mut command = Command::new(TIDEGATE);
+        command.args(["check", "-"]).env("TIDEGATE", given).stdin(Stdio::null());
+        let output = command.output().unwrap();
+        assert!(String::from_utf8(output.stdout.clone()).unwrap().starts_with(expected), "{output:?}");
+    }
+}
+
+#[test]
 fn check_rejects_a_share_of_a_target_that_refuses_calls() {
     let output = check("share = \"local\"\n[targets.llm]\ncap = 4\non_full = \"refuse\"\n");
     assert_eq!(output.status.code(), Some(2));
@@ -511,6 +523,13 @@ fn check_asks_replicas_for_their_health_and_models() {
     );
     assert_eq!(String::from_utf8(bad.stdout).unwrap(), expected);
     assert!(String::from_utf8(bad.stderr).unwrap().contains("2 problems were found"));
+
+    let toml = format!(
+        "[targets.llama]\npool.replicas = [\"http://{served}\"]\nfallback = \"spare\"\n\
+         [targets.spare]\nmodel = \"m\"\nurl = \"http://spare/v1\"\nkey_env = \"TIDEGATE_NO_SUCH_KEY\"\n"
+    );
+    let other_key = check_with(&toml, &["--replicas"]);
+    assert_eq!(other_key.status.code(), Some(0), "{other_key:?}");
 
     let none = check_with("[targets.openai]\ncap = 1", &["--replicas"]);
     assert_eq!(none.status.code(), Some(2), "{none:?}");

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use tidegate::Config;
-use tidegate::config::{HeaderPolicy, LimitConfig, RateConfig, TargetConfig, ToolConfig};
+use tidegate::config::{HeaderPolicy, LimitConfig, Mode, RateConfig, TargetConfig, ToolConfig};
 use tidegate::policy::schedule;
 use tidegate::transport::ProxyRules;
 
@@ -13,9 +13,13 @@ pub(super) const OTHERS: &str = "any other target (one for each origin, credenti
 /// Text for the latency objective of an adaptive limit if the configuration sets no latency.
 const DEFAULT_OBJECTIVE: &str = "three times the latency of calls of the same kind at low load";
 
-pub(super) fn render(config: &Config) -> String {
+/// Returns the settings of `config`. `from_env` is the mode that the environment sets, if it does.
+pub(super) fn render(config: &Config, from_env: Option<Mode>) -> String {
     let Config { mode, targets, default_target, budgets, tools, share, transport } = config;
-    let mut text = format!("mode {}\n", mode.as_str());
+    let mut text = match from_env.filter(|given| given != mode) {
+        Some(given) => format!("mode {} (TIDEGATE; the file says {})\n", given.as_str(), mode.as_str()),
+        None => format!("mode {}\n", mode.as_str()),
+    };
     for target in targets {
         block(&mut text, &heading(target), target_lines(target));
     }

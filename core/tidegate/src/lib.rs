@@ -116,6 +116,7 @@ pub mod internals {
     pub use crate::admission::handoff::handoff;
     pub use crate::admission::{Admission, BudgetSet, Permit};
     pub use crate::call::Call;
+    pub use crate::gate::mode::from_env as mode_from_env;
     pub use crate::layers::admission::AdmissionLayer;
     pub use crate::layers::count::MAX_COUNT_TIME;
     pub use crate::layers::deadline::DeadlineLayer;

@@ -1,7 +1,7 @@
 //! The gate: the object that a process shares, which owns all targets and tools.
 
 mod builder;
-mod mode;
+pub(crate) mod mode;
 
 use std::future::Future;
 use std::panic::Location;

@@ -14,7 +14,7 @@ use crate::config::{Mode, describe_text};
 ///
 /// [`ErrorKind::Config`](crate::ErrorKind::Config) for any other value, because ignoring a misspelt
 /// `off` would leave the gate on.
-pub(super) fn from_env() -> Result<Option<Mode>, Error> {
+pub fn from_env() -> Result<Option<Mode>, Error> {
     env::var_os("TIDEGATE").map_or(Ok(None), |value| from_word(&value))
 }
 
