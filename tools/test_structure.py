@@ -14,7 +14,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from structure import cycles, names, purity
+from structure import cycles, line_width, names, purity
 from structure.rust import Crate
 
 
@@ -194,6 +194,18 @@ class DeclaredTwiceTest(InScratchDirectory):
         self.assertEqual(names.declared_twice({"group": files}), [])
         files = self.write({"a.rs": "pub struct State;", "b.rs": "pub struct State;"})
         self.assertEqual(names.declared_twice({"one": files[:1], "other": files[1:]}), [])
+
+
+class LineWidth(InScratchDirectory):
+    """Tests of the check of comment and Markdown lines."""
+
+    def test_wide_text_is_found(self) -> None:
+        """Text is found in comments and Markdown. Code, tables and lines without spaces are not."""
+        wide = "word " * 21
+        text = f"fn f() {{}} // {wide}\n/// {wide}\n/// ```\n/// {wide}\n/// ```\n    // {wide}\n/// | {wide}|\n"
+        files = self.write({"a.rs": text, "b.md": f"{wide}\n```\n{wide}\n```\n[a]: {'b' * 120}\n", "c.py": wide})
+        problems = [problem.split(" ")[0] for problem in line_width.report(files)]
+        self.assertEqual(problems, ["a.rs:2:", "a.rs:6:", "b.md:1:"])
 
 
 if __name__ == "__main__":

@@ -195,8 +195,8 @@ fn unavailable() -> ServerResult {
     Ok(answer(503))
 }
 
-/// Returns a transport that answers 30 requests, then fails as `fail` says for the time `outage`, and
-/// then answers again.
+/// Returns a transport that answers 30 requests, then fails as `fail` says for the time `outage`,
+/// and then answers again.
 fn failing_for(outage: Duration, fail: fn() -> ServerResult) -> Transport {
     let until = Arc::new(OnceLock::new());
     let (transport, _) = numbered(move |number| {
@@ -206,7 +206,8 @@ fn failing_for(outage: Duration, fail: fn() -> ServerResult) -> Transport {
     transport
 }
 
-/// Asserts that a run over `transport` ends because of an outage of 30 minutes, after `answered` lines.
+/// Asserts that a run over `transport` ends because of an outage of 30 minutes, after `answered`
+/// lines.
 async fn assert_ends_in_outage(config: Config, transport: Transport, answered: usize) {
     let batch = Batch::over(config, transport).unwrap();
     let run = play(&batch, options(), lines(0..200), AnsweredLines::default(), never());

@@ -527,7 +527,8 @@ fn pipes_and_devices_are_written_but_not_resumed() {
     std::fs::create_dir_all(&folder).unwrap();
     let (null, regular) = (std::path::PathBuf::from("/dev/null"), folder.join("errors.jsonl"));
     let [records, errors] = ["records", "errors"].map(|name| folder.join(name));
-    // Not with `mkfifo`: until a child process starts its program, it holds the file locks of other tests.
+    // Not with `mkfifo`: until a child process starts its program, it holds the file locks of other
+    // tests.
     for pipe in [&records, &errors] {
         rustix::fs::mkfifoat(rustix::fs::CWD, pipe, rustix::fs::Mode::RWXU).unwrap();
     }

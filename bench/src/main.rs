@@ -78,8 +78,8 @@ enum Command {
         #[arg(long)]
         seeds: Option<Seeds>,
     },
-    /// Like `burst-default`, with prompts of different lengths, with ten other tenants, and with two
-    /// that burst.
+    /// Like `burst-default`, with prompts of different lengths, with ten other tenants, and with
+    /// two that burst.
     BurstMixed {
         /// A range such as `1-4`, or a single seed.
         #[arg(long)]
@@ -113,7 +113,8 @@ enum Command {
     ShareRedis,
     /// Kills, stops, wipes and cuts off processes and the Redis server.
     ShareRedisChaos,
-    /// Compares the shares of processes with their weights, and measures how soon a newcomer is served.
+    /// Compares the shares of processes with their weights, and measures how soon a newcomer is
+    /// served.
     ShareFair,
     /// Measures the time and the messages that sharing a cap costs.
     ShareCost,

@@ -51,8 +51,8 @@ impl UploadChannel {
         self.sender.lock().clone()
     }
 
-    /// Ends the body successfully, unless it was abandoned before. If the channel is dropped without this
-    /// call, the request fails.
+    /// Ends the body successfully, unless it was abandoned before. If the channel is dropped
+    /// without this call, the request fails.
     pub fn finish(&self) {
         let sender = self.sender.lock().take();
         if sender.is_some() {

@@ -34,10 +34,10 @@ static GATES: AtomicUsize = AtomicUsize::new(0);
 /// The native gate that `tidegate.Gate` wraps.
 ///
 /// In a forked child process, the gate starts again from its configuration, because the child
-/// cannot use the slots and connections of its parent. If the configuration does not say which processes
-/// share caps, the children of the process that has created the gate do. The same happens in each test [`world`],
-/// such as an installed fake target or a virtual clock, in which the gate shares nothing with other
-/// processes. After that world, the gate has its earlier state.
+/// cannot use the slots and connections of its parent. If the configuration does not say which
+/// processes share caps, the children of the process that has created the gate do. The same happens
+/// in each test [`world`], such as an installed fake target or a virtual clock, in which the gate
+/// shares nothing with other processes. After that world, the gate has its earlier state.
 #[pyclass(frozen, module = "tidegate._native")]
 pub(crate) struct Gate {
     config: Config,

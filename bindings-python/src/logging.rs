@@ -6,7 +6,8 @@ use tidegate::{LogLevel, forward_log_lines};
 /// Passes the log of this process to Python from now on.
 pub(crate) fn forward() {
     forward_log_lines(|level, line| {
-        // `None`: the interpreter is exiting. A handler of the program that fails reports this itself.
+        // `None`: the interpreter is exiting. A handler of the program that fails reports this
+        // itself.
         let _ = Python::try_attach(|py| log(py, level, &line));
     });
 }

@@ -28,8 +28,8 @@ pub(crate) async fn received(mut signals: watch::Receiver<usize>, count: usize) 
     }
 }
 
-/// Returns a request that has its default value before the first signal, and after each signal the next of
-/// `requests`. Must be called inside a tokio runtime.
+/// Returns a request that has its default value before the first signal, and after each signal the
+/// next of `requests`. Must be called inside a tokio runtime.
 pub(crate) fn stop_requests<T: Default + Send + Sync + 'static>(
     signals: watch::Receiver<usize>,
     requests: impl IntoIterator<Item = T, IntoIter: Send + 'static>,

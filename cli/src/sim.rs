@@ -42,7 +42,8 @@ pub(crate) struct Args {
     /// Model name to serve; can be repeated [default: sim]
     #[arg(long = "model", value_name = "NAME")]
     models: Vec<String>,
-    /// Call each offered tool once before an answer in text, even if tool_choice does not force a call
+    /// Call each offered tool once before an answer in text, even if tool_choice does not force a
+    /// call
     #[arg(long)]
     tool_calls: bool,
     /// JSON file with simulator settings; the options above override it

@@ -27,8 +27,8 @@ const EXIT_NO_ANSWER: u8 = 3;
 const EXIT_CAP_TOO_LOW: u8 = 5;
 /// Exit code if a second signal ended the process. Shells report an interrupted process like this.
 const EXIT_INTERRUPTED: u8 = 130;
-/// Maximum number of tokens that a sweep can use without being confirmed at a terminal, if no prices
-/// are given.
+/// Maximum number of tokens that a sweep can use without being confirmed at a terminal, if no
+/// prices are given.
 const CONFIRM_ABOVE_TOKENS: f64 = 5e6;
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {

@@ -483,7 +483,8 @@ fn check_prints_every_setting_of_a_pool() {
     }
 }
 
-/// Returns the address of a server that answers every request with 401, as vLLM does without its key.
+/// Returns the address of a server that answers every request with 401, as vLLM does without its
+/// key.
 fn denying_server() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

@@ -12,8 +12,8 @@ use serde_json::Value;
 
 const TIDEGATE: &str = env!("CARGO_BIN_EXE_tidegate");
 
-/// A running `tidegate sim` and a temporary directory. Dropping it kills the process and removes the
-/// directory.
+/// A running `tidegate sim` and a temporary directory. Dropping it kills the process and removes
+/// the directory.
 struct Fixture {
     sim: Child,
     url: String,

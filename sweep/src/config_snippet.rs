@@ -6,8 +6,8 @@ use crate::search_result::{Binding, SweepAnswer};
 use crate::sweep_outcome::Provenance;
 
 /// Returns a target table in TOML with the recommended cap, or an empty string if no cap is
-/// recommended or the cap is not confirmed. If a rate limit determines the cap, the table also contains the measured `rpm` and
-/// `tpm`.
+/// recommended or the cap is not confirmed. If a rate limit determines the cap, the table also
+/// contains the measured `rpm` and `tpm`.
 pub(crate) fn config_snippet(answer: &SweepAnswer, provenance: &Provenance) -> String {
     let Some(cap) = answer.cap.filter(|_| answer.confirmed) else { return String::new() };
     let mut text = String::new();

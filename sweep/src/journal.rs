@@ -3,9 +3,10 @@
 //! The search is pure, so the same observations lead to the same decisions. Resuming replays the
 //! observations and requires that the search repeats its decisions. The entries of a step are
 //! written and synced to disk when the step ends. A step that is interrupted before its end is
-//! repeated, and only what it has spent remains in the journal. What a step has spent is also written
-//! while it runs, so that a process that is killed does not lose it. An open journal is locked, so
-//! that only one process writes to it. The operating system releases the lock when the process ends.
+//! repeated, and only what it has spent remains in the journal. What a step has spent is also
+//! written while it runs, so that a process that is killed does not lose it. An open journal is
+//! locked, so that only one process writes to it. The operating system releases the lock when the
+//! process ends.
 
 use std::fs::{File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -77,13 +78,13 @@ impl JournalHeader {
         }
     }
 
-    /// Checks that the sweep began with `options`, except for the ceilings. `directory` is that of the
-    /// journal.
+    /// Checks that the sweep began with `options`, except for the ceilings. `directory` is that of
+    /// the journal.
     ///
     /// # Errors
     ///
-    /// Returns `SweepError::Resume`, which names the option, if another option has changed, or if the
-    /// query of the URL is missing.
+    /// Returns `SweepError::Resume`, which names the option, if another option has changed, or if
+    /// the query of the URL is missing.
     pub(crate) fn check_options(&self, directory: &Path, options: &SweepOptions) -> Result<(), SweepError> {
         let (before, saved_query) = split_query(self.options.clone());
         let query_before = self.query.or(saved_query);
@@ -132,8 +133,8 @@ fn text_digest(text: &str) -> u64 {
     hasher.finish()
 }
 
-/// Removes the query from the URL of `options`. Returns the changed options and a hash of the query,
-/// or `None` instead of the hash if the URL has no query.
+/// Removes the query from the URL of `options`. Returns the changed options and a hash of the
+/// query, or `None` instead of the hash if the URL has no query.
 fn split_query(mut options: SweepOptions) -> (SweepOptions, Option<u64>) {
     let query = options.url.find('?').map(|at| options.url.split_off(at));
     (options, query.map(|query| text_digest(&query)))
@@ -258,9 +259,9 @@ impl Journal {
         self.file.sync();
     }
 
-    /// Hands an entry with what the sweep has spent to the writer thread, before the pending entries.
-    /// Neither blocks nor syncs the entry to disk: the file keeps it if the process is killed, but
-    /// not if the machine loses power.
+    /// Hands an entry with what the sweep has spent to the writer thread, before the pending
+    /// entries. Neither blocks nor syncs the entry to disk: the file keeps it if the process is
+    /// killed, but not if the machine loses power.
     pub(crate) fn write_spend(&self, spend: SweepSpend) {
         let mut line = Vec::new();
         self.file.add_line(&mut line, &JournalEntry::Spend(spend));

@@ -206,11 +206,11 @@ impl Sweep {
     /// # Errors
     ///
     /// Returns [`SweepError::Preflight`] if the preflight call fails, [`SweepError::Stopped`] if
-    /// `stop` becomes `true` or the time ceiling is reached during that call, [`SweepError::File`] if
-    /// the journal or the call log cannot be opened, [`SweepError::Resume`] if the directory already
-    /// contains a sweep, the journal does not match or the resumed sweep began with another target,
-    /// [`SweepError::Options`] if a ceiling does not allow one call or the environment switches
-    /// gates off, and [`SweepError::Gate`] if the target's configuration is invalid.
+    /// `stop` becomes `true` or the time ceiling is reached during that call, [`SweepError::File`]
+    /// if the journal or the call log cannot be opened, [`SweepError::Resume`] if the directory
+    /// already contains a sweep, the journal does not match or the resumed sweep began with another
+    /// target, [`SweepError::Options`] if a ceiling does not allow one call or the environment
+    /// switches gates off, and [`SweepError::Gate`] if the target's configuration is invalid.
     /// Rejected calls and reached ceilings are not errors: [`SweepOutcome::ended`] states how the
     /// sweep ended. Nor is a later failure to write a file, which the notes of the result state.
     pub async fn run(

@@ -1,7 +1,7 @@
 //! Servers for the tests and experiments of Tidegate's own crates.
 //!
-//! The simulator is a `Transport`, so it needs no socket, and tests can run on tokio's paused clock.
-//! [`RedisServer`] is a real process.
+//! The simulator is a `Transport`, so it needs no socket, and tests can run on tokio's paused
+//! clock. [`RedisServer`] is a real process.
 
 mod redis_server;
 mod simulator;

@@ -74,8 +74,8 @@ impl RedisServer {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// Sends a command with `redis-cli`, and returns the answer as text. An error of the server is an
-    /// answer, too.
+    /// Sends a command with `redis-cli`, and returns the answer as text. An error of the server is
+    /// an answer, too.
     ///
     /// # Errors
     /// `redis-cli` is not installed.

@@ -4,6 +4,7 @@
 - Pure crates do not depend on tokio, files, sockets, threads or the clock.
 - Retired names (`tools/retired-names.txt`) are not declared again.
 - No public type name is declared twice in a crate, in the crates below `core/`, or in a package.
+- Comments of Rust files and Markdown have at most 100 columns.
 
 Import cycles of the Python package are found by import-linter (`bindings-python/pyproject.toml`), and
 those of the TypeScript package by Biome (`biome.json`).
@@ -21,7 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from structure import cycles, names, purity
+from structure import cycles, line_width, names, purity
 from structure.rust import Crate
 
 #: Directories of the crates that must be pure.
@@ -76,6 +77,7 @@ def main() -> int:
         problems += purity.report(metadata, crates[directory], directory, PURE_CLIPPY)
     problems += names.retired(RETIRED, files)
     problems += names.declared_twice(_groups(files, crates))
+    problems += line_width.report(files)
     for problem in problems:
         print(problem, file=sys.stderr)
     return 1 if problems else 0

@@ -1,6 +1,6 @@
 //! Stops a run in which no call succeeds any more, for example because of a wrong key, an unknown
-//! model, no credit, or a server that fails. While the server is down, calls wait and do not end; see
-//! [`outage`](super::outage).
+//! model, no credit, or a server that fails. While the server is down, calls wait and do not end;
+//! see [`outage`](super::outage).
 //!
 //! Such failures are not caused by the lines. Therefore the records of consecutive failures are
 //! *held*, which means that they are not written until a call succeeds. If the failures continue,

@@ -76,8 +76,8 @@ pub struct BatchOptions {
     pub ceilings: Ceilings,
     /// Time without data from the provider after which a call fails. Default 10 min.
     pub read_timeout: Duration,
-    /// Number of consecutive failures at which the run stops. The run also stops if the server has been
-    /// down for 30 minutes. 0 stops it in neither case. Default 20.
+    /// Number of consecutive failures at which the run stops. The run also stops if the server has
+    /// been down for 30 minutes. 0 stops it in neither case. Default 20.
     pub max_consecutive_failures: usize,
 }
 
@@ -153,8 +153,8 @@ impl Batch {
 
     /// Sends the requests in `lines` through the gate, and sends their results into `records`.
     /// Returns the final progress when the input has ended, a ceiling is reached, or a `stop` was
-    /// requested, and all calls have ended. After a stop, no more requests are sent: neither those of
-    /// calls in the queue, nor retries.
+    /// requested, and all calls have ended. After a stop, no more requests are sent: neither those
+    /// of calls in the queue, nor retries.
     ///
     /// Each line gets one record, except the lines in `answered` and the lines that have no answer
     /// because of a stop or ceiling. Calls `on_progress` after every change, once per second, and
@@ -234,7 +234,8 @@ impl Batch {
     }
 }
 
-/// Waits until `stop` is at least `least`. Never completes if the sender of `stop` was dropped before.
+/// Waits until `stop` is at least `least`. Never completes if the sender of `stop` was dropped
+/// before.
 async fn stop_requested(stop: &mut watch::Receiver<Stop>, least: Stop) {
     if stop.wait_for(|stop| *stop >= least).await.is_err() {
         std::future::pending().await
@@ -309,7 +310,8 @@ struct RunState<'a> {
     /// next such line in the order of the output; see [`RunState::order`].
     started_lines: u64,
     /// The requests whose calls are to be started, which may exceed a ceiling: the last line read,
-    /// requests whose responses broke off, and requests whose retries could have exceeded a ceiling.
+    /// requests whose responses broke off, and requests whose retries could have exceeded a
+    /// ceiling.
     held: VecDeque<LineRequest>,
     stop: watch::Receiver<Stop>,
     ids: HashSet<u64>,
@@ -468,8 +470,9 @@ impl<'a> RunState<'a> {
     }
 
     /// Settles the cost of an ended call. Writes its record, holds the record back, or returns the
-    /// error that stops the run, as [`FailureStreak`] decides. Holds the request to send it again if
-    /// the response broke off or was an error that may pass, or if a ceiling did not allow a retry.
+    /// error that stops the run, as [`FailureStreak`] decides. Holds the request to send it again
+    /// if the response broke off or was an error that may pass, or if a ceiling did not allow a
+    /// retry.
     async fn on_call_ended(&mut self, call: EndedCall) -> Result<(), RunError> {
         let EndedCall { mut request, spend, result } = call;
         self.bytes -= request.bytes;
@@ -496,7 +499,8 @@ impl<'a> RunState<'a> {
         }
     }
 
-    /// Returns an error if the server has been down for [`MAX_OUTAGE`], unless the run never gives up.
+    /// Returns an error if the server has been down for [`MAX_OUTAGE`], unless the run never gives
+    /// up.
     fn check_outage(&self) -> Result<(), RunError> {
         let (meter, now) = (&self.batch.meter, Instant::now());
         if !self.calls.is_empty() && meter.in_flight() == 0 && has_no_replica(&self.batch.gate.snapshot()) {

@@ -1,13 +1,13 @@
 //! Tracks since when the server of a run is down, so that a run does not wait for it without end.
 //!
-//! While a target is down, the gate queues calls again, and the calls of a batch may wait for 30 days.
-//! This is right while a server restarts. If the server stays down for [`MAX_OUTAGE`], the run ends,
-//! and the next run continues.
+//! While a target is down, the gate queues calls again, and the calls of a batch may wait for 30
+//! days. This is right while a server restarts. If the server stays down for [`MAX_OUTAGE`], the
+//! run ends, and the next run continues.
 //!
-//! An outage begins when the server does not process a request, because no connection is established
-//! or because the server is overloaded (503, 529). It ends with any other response. Other failures
-//! neither begin nor end it. They count as attempts of their calls, so the calls fail, and
-//! [`FailureStreak`](super::failure_streak::FailureStreak) stops the run.
+//! An outage begins when the server does not process a request, because no connection is
+//! established or because the server is overloaded (503, 529). It ends with any other response.
+//! Other failures neither begin nor end it. They count as attempts of their calls, so the calls
+//! fail, and [`FailureStreak`](super::failure_streak::FailureStreak) stops the run.
 
 use std::time::{Duration, SystemTime};
 
@@ -19,12 +19,14 @@ use tokio::time::Instant;
 
 /// Time after which a run ends if the server is down.
 pub(super) const MAX_OUTAGE: Duration = Duration::from_secs(30 * 60);
-/// Time after its latest failure for which the server counts as down. The gate probes a target that is
-/// down every few seconds. Without failures for longer, calls wait for something else, such as a quota.
+/// Time after its latest failure for which the server counts as down. The gate probes a target that
+/// is down every few seconds. Without failures for longer, calls wait for something else, such as a
+/// quota.
 const EVIDENCE_LIFETIME: Duration = Duration::from_secs(120);
 /// Time after which an open request has reached the server: more than an attempt to connect takes.
 const MAX_CONNECT_TIME: Duration = Duration::from_secs(15);
-/// Maximum `Retry-After` by which the start of an outage is delayed. The gate ignores longer ones, too.
+/// Maximum `Retry-After` by which the start of an outage is delayed. The gate ignores longer ones,
+/// too.
 const MAX_ANNOUNCED_WAIT: Duration = Duration::from_secs(24 * 3600);
 
 /// Tracks whether the server is down, from the results of requests.
@@ -41,7 +43,8 @@ pub(super) struct OutageTracker {
 
 #[derive(Debug)]
 struct CurrentOutage {
-    /// When the outage began: at its first failure, or when the wait that the server asked for ends.
+    /// When the outage began: at its first failure, or when the wait that the server asked for
+    /// ends.
     since: Instant,
     /// Until when the failures so far show that the server is down.
     evidence_until: Instant,
@@ -60,8 +63,8 @@ impl OutageTracker {
         self.outages
     }
 
-    /// Records that a request has ended: it failed, or its response was read or dropped. `outages` is
-    /// the number that [`OutageTracker::on_sent`] returned.
+    /// Records that a request has ended: it failed, or its response was read or dropped. `outages`
+    /// is the number that [`OutageTracker::on_sent`] returned.
     pub(super) fn on_ended(&mut self, now: Instant, outages: u64) {
         self.open -= 1;
         if let Some(current) = self.current.as_mut().filter(|_| outages < self.outages) {
@@ -73,8 +76,8 @@ impl OutageTracker {
         }
     }
 
-    /// Records what the first event of a streamed response shows: `error` is the classification of the
-    /// error that it states, or `None` if it states none.
+    /// Records what the first event of a streamed response shows: `error` is the classification of
+    /// the error that it states, or `None` if it states none.
     pub(super) fn on_first_event(&mut self, now: Instant, error: Option<&Verdict>) {
         match error {
             Some(Verdict { class: Class::Overloaded, delay, status, .. }) => {
@@ -85,8 +88,8 @@ impl OutageTracker {
         }
     }
 
-    /// Records the head of the response to a request, or the error that the transport returned instead
-    /// of it. The request has not ended yet. If the response is a stream of events,
+    /// Records the head of the response to a request, or the error that the transport returned
+    /// instead of it. The request has not ended yet. If the response is a stream of events,
     /// [`OutageTracker::on_first_event`] must be called instead.
     pub(super) fn on_result(&mut self, now: Instant, result: &Result<Response<ResponseBody>, Error>) {
         match result {
@@ -132,9 +135,9 @@ impl OutageTracker {
         self.open > 0 && self.sent_at.is_some_and(|at| now.saturating_duration_since(at) >= MAX_CONNECT_TIME)
     }
 
-    /// Returns for how long the server has been down at `now`, counted from `start` at the earliest,
-    /// and the description of the latest failure. Returns `None` if the server is not down, or if a
-    /// request that was sent before the outage is still open.
+    /// Returns for how long the server has been down at `now`, counted from `start` at the
+    /// earliest, and the description of the latest failure. Returns `None` if the server is not
+    /// down, or if a request that was sent before the outage is still open.
     pub(super) fn current(&self, now: Instant, start: Instant) -> Option<(Duration, &str)> {
         let current = self.current.as_ref()?;
         let is_down = current.sent_before == 0 && now <= current.evidence_until;

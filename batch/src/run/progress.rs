@@ -30,9 +30,9 @@ pub struct BatchProgress {
     pub waiting: u64,
     /// Number of open calls with a request at the provider.
     pub in_flight: u64,
-    /// Time for which the server has been down in this run, in seconds: since then, no connection was
-    /// established, or each request was rejected because of an overload. `None` if the server is not
-    /// down, or if a request that was sent before is still open.
+    /// Time for which the server has been down in this run, in seconds: since then, no connection
+    /// was established, or each request was rejected because of an overload. `None` if the server
+    /// is not down, or if a request that was sent before is still open.
     pub down_seconds: Option<f64>,
     /// Tokens and cost of the calls that have ended in this run.
     pub spend: Spend,
@@ -50,8 +50,8 @@ pub enum Stop {
     No,
     /// The requests at the provider are finished.
     Finish,
-    /// The requests at the provider are cancelled. Their lines get no record, and the provider may bill
-    /// them. The records of calls that have ended are written.
+    /// The requests at the provider are cancelled. Their lines get no record, and the provider may
+    /// bill them. The records of calls that have ended are written.
     Cancel,
 }
 

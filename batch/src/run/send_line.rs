@@ -175,10 +175,10 @@ impl PreparedRequest {
     }
 
     /// Sends the request once, with the body `streamed` if there is one, and reads the whole
-    /// response. If the status is a success and the body is an error, the outcome has the status that
-    /// the error names. If the body is not a JSON object, the outcome is a failure, because it is a
-    /// page of a proxy or was cut off. The flag in the error is `true` if the error occurred after
-    /// the response began.
+    /// response. If the status is a success and the body is an error, the outcome has the status
+    /// that the error names. If the body is not a JSON object, the outcome is a failure, because it
+    /// is a page of a proxy or was cut off. The flag in the error is `true` if the error occurred
+    /// after the response began.
     async fn attempt(
         &self,
         client: &Client,

@@ -1,8 +1,8 @@
 //! Tracks the tokens and the cost of a run, and compares them with ceilings.
 //!
 //! Each request to the provider reserves the maximum that it can use before it is sent, because the
-//! provider may bill it whatever becomes of its response. The gate may send several requests for one
-//! call: retries, and second attempts (hedges).
+//! provider may bill it whatever becomes of its response. The gate may send several requests for
+//! one call: retries, and second attempts (hedges).
 
 use std::sync::Arc;
 
@@ -92,9 +92,9 @@ impl SpendTracker {
         self.prices.spend_for(prompt.input(COLD_RATIO), output)
     }
 
-    /// Reserves `max_spend`, the maximum that a request can use, and returns `true`. Reserves nothing
-    /// and returns `false` if the request could exceed a ceiling when all open requests use their
-    /// maximum.
+    /// Reserves `max_spend`, the maximum that a request can use, and returns `true`. Reserves
+    /// nothing and returns `false` if the request could exceed a ceiling when all open requests use
+    /// their maximum.
     fn try_reserve(&mut self, max_spend: &Spend) -> bool {
         let mut all = self.spent;
         all.add(&self.reserved);
@@ -107,8 +107,9 @@ impl SpendTracker {
         is_allowed
     }
 
-    /// Replaces the reservation `max_spend` of a request by the tokens that it used: `counted` if the
-    /// provider reported them, otherwise `max_spend` if `may_be_billed` is `true`, and otherwise none.
+    /// Replaces the reservation `max_spend` of a request by the tokens that it used: `counted` if
+    /// the provider reported them, otherwise `max_spend` if `may_be_billed` is `true`, and
+    /// otherwise none.
     fn settle(&mut self, max_spend: &Spend, counted: Option<Usage>, may_be_billed: bool) {
         self.reserved.subtract(max_spend);
         let actual = match counted {
@@ -131,8 +132,8 @@ pub(super) struct CallSpend {
 
 #[derive(Debug)]
 struct RequestCounts {
-    /// Number of requests that the provider may bill: those that are open, and those that have ended
-    /// after the provider may have executed them.
+    /// Number of requests that the provider may bill: those that are open, and those that have
+    /// ended after the provider may have executed them.
     billable: u32,
     /// Number of requests for which `max_spend` is reserved. At least `billable`.
     reserved: u32,
@@ -147,13 +148,13 @@ impl CallSpend {
         is_allowed.then(|| Arc::new(Self { tracker: tracker.clone(), max_spend, requests }))
     }
 
-    /// Counts a request that is about to be sent. Reserves `max_spend` for it, unless it can use the
-    /// reservation of an earlier request, which the provider does not bill.
+    /// Counts a request that is about to be sent. Reserves `max_spend` for it, unless it can use
+    /// the reservation of an earlier request, which the provider does not bill.
     ///
     /// # Errors
     ///
-    /// Returns an error that the gate does not retry if the request could exceed a ceiling. The request
-    /// must then not be sent.
+    /// Returns an error that the gate does not retry if the request could exceed a ceiling. The
+    /// request must then not be sent.
     pub(super) fn on_request(&self) -> Result<(), Error> {
         let mut requests = self.requests.lock();
         if requests.billable == requests.reserved {
@@ -173,8 +174,8 @@ impl CallSpend {
     }
 
     /// Settles the call, which has ended: replaces its reservations by the tokens that its requests
-    /// used. The response to the last request reported `usage`. With `None`, and for earlier requests,
-    /// the maximum is charged if the provider may bill them. Must be called once.
+    /// used. The response to the last request reported `usage`. With `None`, and for earlier
+    /// requests, the maximum is charged if the provider may bill them. Must be called once.
     pub(super) fn settle(&self, usage: Option<Usage>) {
         let requests = self.requests.lock();
         let mut tracker = self.tracker.lock();

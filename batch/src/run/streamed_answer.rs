@@ -201,8 +201,8 @@ fn merge_item(items: &mut Vec<Value>, item: Value) {
     }
 }
 
-/// Returns `true` if `item` begins another tool call than `known`: it has another id, and a name. Some servers
-/// send each call with the same `index`.
+/// Returns `true` if `item` begins another tool call than `known`: it has another id, and a name.
+/// Some servers send each call with the same `index`.
 fn is_another_call(known: &Value, item: &Value) -> bool {
     let [before, id, name] = [known.get("id"), item.get("id"), item.pointer("/function/name")]
         .map(|value| value.and_then(Value::as_str).filter(|text| !text.is_empty()));

@@ -1,6 +1,6 @@
 //! Counts the calls that wait in the gate, those that are in flight, and the requests that the
-//! provider may bill, and tracks outages of the server. For this purpose, a transport between the gate
-//! and the real transport observes the requests of each call.
+//! provider may bill, and tracks outages of the server. For this purpose, a transport between the
+//! gate and the real transport observes the requests of each call.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,8 +21,8 @@ use tower::Service;
 use super::outage::OutageTracker;
 use super::spend::CallSpend;
 
-/// The numbers of calls that wait in the gate and that are in flight, and the outages of the server.
-/// Clones share the state.
+/// The numbers of calls that wait in the gate and that are in flight, and the outages of the
+/// server. Clones share the state.
 #[derive(Clone, Debug, Default)]
 pub(super) struct QueueMeter(Arc<Counts>);
 
@@ -165,8 +165,8 @@ impl Drop for OpenRequest {
     }
 }
 
-/// Returns `true` if a successful response is a stream, whose first event shows whether the server has
-/// executed the request.
+/// Returns `true` if a successful response is a stream, whose first event shows whether the server
+/// has executed the request.
 fn is_stream(response: &Response<ResponseBody>) -> bool {
     let content_type = response.headers().get(CONTENT_TYPE).map(|value| value.as_bytes());
     response.status().is_success()

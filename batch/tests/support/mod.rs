@@ -64,8 +64,8 @@ pub(crate) fn answer_with(status: u16, body: &'static str) -> http::Response<Res
     response.body(ResponseBody::full(body)).unwrap()
 }
 
-/// Returns a transport that answers its requests with what `answer` returns for their numbers, from 0,
-/// and the number of requests that it gets.
+/// Returns a transport that answers its requests with what `answer` returns for their numbers, from
+/// 0, and the number of requests that it gets.
 pub(crate) fn numbered(
     answer: impl Fn(u32) -> Result<http::Response<ResponseBody>, Error> + Clone + Send + Sync + 'static,
 ) -> (Transport, Arc<AtomicU32>) {

@@ -20,8 +20,8 @@ use crate::{Fallible, output_files};
 const PAGE: &str = "RESULTS.md";
 
 /// Stores a result (`line`, the JSON object that an experiment prints last) in
-/// `bench/results/NAME.json`, with the current commit and machine, and writes the pages and charts of the
-/// experiment. Returns a message for the user.
+/// `bench/results/NAME.json`, with the current commit and machine, and writes the pages and charts
+/// of the experiment. Returns a message for the user.
 ///
 /// # Errors
 ///

@@ -16,8 +16,8 @@ type Results = BTreeMap<String, Stored>;
 ///
 /// # Errors
 ///
-/// Returns an error if an experiment of a table that is not optional has no result, or if a bar (threshold) of a
-/// result does not match exactly one pattern of the layout.
+/// Returns an error if an experiment of a table that is not optional has no result, or if a bar
+/// (threshold) of a result does not match exactly one pattern of the layout.
 pub(super) fn page(layout: &Layout, results: &Results, shortfalls: &str) -> Fallible<String> {
     check_coverage(layout, results)?;
     let bars: Vec<&Bar> = results.values().flat_map(|result| &result.bars).collect();

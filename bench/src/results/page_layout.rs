@@ -27,8 +27,8 @@ pub(super) struct Table {
     /// Names of the experiments that the table shows. A row without `experiment` shows the first of
     /// them.
     pub(super) experiments: Vec<String>,
-    /// Whether experiments of the table may have no stored result. Their rows are then left out, and
-    /// so is a table without rows. Default `false`: a missing result is an error.
+    /// Whether experiments of the table may have no stored result. Their rows are then left out,
+    /// and so is a table without rows. Default `false`: a missing result is an error.
     #[serde(default)]
     pub(super) optional: bool,
     #[serde(default)]

@@ -151,8 +151,8 @@ fn forget_parent() {
     }
 }
 
-/// Aborts all calls, makes blocked threads return, stops the worker threads, and returns the slots of shared
-/// limits. Registered to run when the interpreter exits.
+/// Aborts all calls, makes blocked threads return, stops the worker threads, and returns the slots
+/// of shared limits. Registered to run when the interpreter exits.
 #[pyfunction]
 pub(crate) fn stop(py: Python<'_>) {
     stop_runtime(py);

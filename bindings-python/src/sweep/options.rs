@@ -1,6 +1,6 @@
 //! Reads the options of a sweep. Given options take precedence over those of a configured target,
-//! and both over the defaults. If a sweep is resumed, given options take precedence over those of its
-//! journal, which contain the options of the target.
+//! and both over the defaults. If a sweep is resumed, given options take precedence over those of
+//! its journal, which contain the options of the target.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -172,7 +172,8 @@ impl SweepRun {
         self.stop.send_replace(true);
     }
 
-    /// Ends the sweep and its calls in flight at once, without a result. Does nothing if the sweep is over.
+    /// Ends the sweep and its calls in flight at once, without a result. Does nothing if the sweep
+    /// is over.
     fn abort(&self) {
         self.task.get().into_iter().for_each(|task| task.0.abort());
     }

@@ -56,8 +56,8 @@ Exit codes:
 #[derive(ClapArgs)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// File of requests, one per line of up to 32 MiB; `-` is standard input, .gz and .zst files are
-    /// decompressed
+    /// File of requests, one per line of up to 32 MiB; `-` is standard input, .gz and .zst files
+    /// are decompressed
     #[arg(value_name = "INPUT")]
     input: PathBuf,
     /// File of answers, one per line; `-` is standard output, .gz and .zst files are compressed; a

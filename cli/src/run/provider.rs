@@ -14,8 +14,8 @@ use crate::api_key::read_api_key;
 use crate::find_target::find_target;
 use crate::flag_values::duration;
 
-/// Objective for the time to first token at a server that is not a well-known provider's. Half of it
-/// may be spent in the queue of the server, where calls of other clients wait too.
+/// Objective for the time to first token at a server that is not a well-known provider's. Half of
+/// it may be spent in the queue of the server, where calls of other clients wait too.
 const DEFAULT_TTFT: Duration = Duration::from_millis(500);
 /// Maximum objective: the deadline of a target by default, which an objective cannot exceed.
 const MAX_TTFT: Duration = Duration::from_secs(600);
@@ -39,13 +39,13 @@ pub(super) struct ProviderArgs {
     /// the usual variable of a well-known provider, such as OPENAI_API_KEY]
     #[arg(long, value_name = "VARIABLE")]
     key_env: Option<String>,
-    /// Maximum number of concurrent calls [default: adaptive, up to 256]; without --ttft, the number
-    /// is fixed
+    /// Maximum number of concurrent calls [default: adaptive, up to 256]; without --ttft, the
+    /// number is fixed
     #[arg(long, value_name = "N", conflicts_with = "config")]
     cap: Option<usize>,
-    /// Objective for the time to first token (300ms, 2s): fewer calls are concurrent if first tokens
-    /// take longer. A lower value leaves more room for other users of the server [default: 500ms;
-    /// none with --cap and for well-known providers]
+    /// Objective for the time to first token (300ms, 2s): fewer calls are concurrent if first
+    /// tokens take longer. A lower value leaves more room for other users of the server [default:
+    /// 500ms; none with --cap and for well-known providers]
     #[arg(long, value_name = "TIME", value_parser = objective, conflicts_with = "config")]
     ttft: Option<Duration>,
     /// Request rate limit per minute [default: from the provider's headers]

@@ -85,8 +85,8 @@ pub(crate) struct Args {
     /// Highest cap to measure [default: 512]
     #[arg(long, value_name = "CAP", help_heading = "Search")]
     pub(super) max_cap: Option<usize>,
-    /// Objective for the time from admission to first token (500ms, 2s); slower calls do not count as
-    /// goodput [default: none]
+    /// Objective for the time from admission to first token (500ms, 2s); slower calls do not count
+    /// as goodput [default: none]
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Search")]
     pub(super) ttft: Option<Duration>,
     /// Objective for the mean time between tokens (50ms); slower calls do not count as goodput
@@ -109,7 +109,8 @@ pub(crate) struct Args {
     /// Price per million answer tokens
     #[arg(long, value_name = "MONEY", help_heading = "Cost and ceilings", requires = "price_in")]
     pub(super) price_out: Option<f64>,
-    /// Send no request that could raise the cost above this amount; needs --price-in and --price-out
+    /// Send no request that could raise the cost above this amount; needs --price-in and
+    /// --price-out
     #[arg(long, value_name = "MONEY", help_heading = "Cost and ceilings")]
     pub(super) max_cost: Option<f64>,
     /// Send no request that could raise the tokens, prompts and answers together, above this number

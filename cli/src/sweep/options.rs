@@ -64,8 +64,8 @@ fn read_target(name: &str, file: &Path) -> Result<TargetConfig, Failure> {
     Ok(config.detached(find_target(&config, Some(name))?))
 }
 
-/// Overwrites `options` with the settings of `target`, unless that is `None`, and then with the flags
-/// that were given.
+/// Overwrites `options` with the settings of `target`, unless that is `None`, and then with the
+/// flags that were given.
 fn apply_flags(options: &mut SweepOptions, args: &Args, target: Option<&TargetConfig>) {
     if let Some(target) = target {
         options.take_from(target);

@@ -48,8 +48,9 @@ fn push_bounded<T>(queue: &mut VecDeque<T>, max: usize, item: T) {
     queue.push_back(item);
 }
 
-/// Returns how many spans of the length `span` have ended at `now` since the current one began: 0, 1, or
-/// 2 for two or more. `ends` is the end of the current span. If it has ended, a new span begins at `now`.
+/// Returns how many spans of the length `span` have ended at `now` since the current one began: 0,
+/// 1, or 2 for two or more. `ends` is the end of the current span. If it has ended, a new span
+/// begins at `now`.
 #[inline]
 fn ended_spans(ends: &mut Instant, now: Instant, span: Duration) -> usize {
     let ended = if now < *ends { 0 } else { 1 + usize::from(now >= *ends + span) };

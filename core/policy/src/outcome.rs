@@ -19,7 +19,8 @@ pub enum AttemptOutcome {
         /// response before its end.
         streams: bool,
     },
-    /// The upstream returned an error, as a status or as an event before the first token of a stream.
+    /// The upstream returned an error, as a status or as an event before the first token of a
+    /// stream.
     Rejected(Verdict),
     /// The upstream returned no valid response: the request was not sent, timed out, or the
     /// connection failed.

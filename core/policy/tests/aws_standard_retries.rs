@@ -1,9 +1,10 @@
 //! Compares the retry policy with the published test cases of AWS's standard retry mode (the
 //! "standard" and "new retries 2026" cases of smithy-kotlin), restated in this policy's terms.
 //!
-//! AWS charges `cost` of a quota for each retry, and this policy one retry of its budget. So a quota
-//! is restated as the number of retries that it pays for: `quota / cost`, rounded down. The cases
-//! have no jitter, that is, each delay is the whole exponential bound, which `random = 1` gives.
+//! AWS charges `cost` of a quota for each retry, and this policy one retry of its budget. So a
+//! quota is restated as the number of retries that it pays for: `quota / cost`, rounded down. The
+//! cases have no jitter, that is, each delay is the whole exponential bound, which `random = 1`
+//! gives.
 //!
 //! The cases, or their parts, that do not apply:
 //!

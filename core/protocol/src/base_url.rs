@@ -3,8 +3,9 @@
 //! The path below the request's own base URL is appended to the new one. Base URLs are written with
 //! a version (`https://host/v1`) or without it (`https://host`). The version in the URL of the
 //! request is kept, unless the new base URL has one, which replaces it. Google's OpenAI-compatible
-//! APIs have a version and more segments after it (`https://host/v1beta/openai`). Below the base URL
-//! of the Gemini API without a path, requests in OpenAI's format are placed below `/v1beta/openai`.
+//! APIs have a version and more segments after it (`https://host/v1beta/openai`). Below the base
+//! URL of the Gemini API without a path, requests in OpenAI's format are placed below
+//! `/v1beta/openai`.
 //!
 //! # Examples
 //!

@@ -8,8 +8,9 @@
 //!    20s", "retry after 26 seconds"). Exception: if `Retry-After` exceeds `retry-after-ms` by at
 //!    most one second, it is the same delay rounded up, and `retry-after-ms` counts.
 //! 2. Without an explicit delay, the `reset` of the budgets whose `remaining` is 0 counts if the
-//!    provider rejected the call for lack of them. A reset is the time until a budget is *full* again,
-//!    which is often long after it has room for one call, so it never extends an explicit delay.
+//!    provider rejected the call for lack of them. A reset is the time until a budget is *full*
+//!    again, which is often long after it has room for one call, so it never extends an explicit
+//!    delay.
 //!
 //! # Guarantees
 //!
@@ -32,8 +33,8 @@ pub fn stated(headers: &HeaderMap, body: &[u8], wall: SystemTime) -> Option<Dura
     in_headers(headers, wall).max(in_body(body))
 }
 
-/// Returns how long to wait after a call that the provider rejected for lack of a budget: the stated delay, or
-/// the reset of the exhausted budgets. `None` if there is neither. See [`stated`].
+/// Returns how long to wait after a call that the provider rejected for lack of a budget: the
+/// stated delay, or the reset of the exhausted budgets. `None` if there is neither. See [`stated`].
 ///
 /// For any other call, it would return the reset of a budget that the call has just exhausted.
 pub fn delay(headers: &HeaderMap, body: &[u8], wall: SystemTime) -> Option<Duration> {

@@ -1,8 +1,8 @@
 //! Checks that a URL reaches the server exactly as it is written.
 //!
 //! Targets are matched by the URL of a request, so the server must receive exactly that URL. Two
-//! things can change it: servers and proxies resolve `.` and `..` segments, and the URL parsers in them
-//! rewrite some characters. A URL that either would change is rejected.
+//! things can change it: servers and proxies resolve `.` and `..` segments, and the URL parsers in
+//! them rewrite some characters. A URL that either would change is rejected.
 
 use http::{Uri, uri::PathAndQuery};
 use percent_encoding::percent_decode_str;

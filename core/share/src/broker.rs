@@ -14,7 +14,8 @@ use super::{
 
 /// The maximum number of resources of one broker. Reports of further ones are ignored.
 const MAX_RESOURCES: usize = 100_000;
-/// The prefix of the names of resources that are not calls in flight, but calls that await their first token.
+/// The prefix of the names of resources that are not calls in flight, but calls that await their
+/// first token.
 pub const FIRST_TOKENS: &str = "first-tokens:";
 /// The maximum length of the name of a resource, in bytes.
 const MAX_NAME: usize = 1_024;
@@ -43,7 +44,8 @@ struct Resource {
 }
 
 impl Resource {
-    /// Returns `true` if nothing of the resource must be remembered: it has no member, and no cool-down.
+    /// Returns `true` if nothing of the resource must be remembered: it has no member, and no
+    /// cool-down.
     fn is_unused(&self, now: Instant) -> bool {
         self.division.is_empty() && self.cools_until.is_none_or(|until| until <= now)
     }
@@ -175,8 +177,8 @@ impl Broker {
         leases.chain(self.rates.values_mut().filter_map(wake)).min()
     }
 
-    /// Returns when advances are given: at once, or when the members of the predecessor had time to tell what
-    /// they have used.
+    /// Returns when advances are given: at once, or when the members of the predecessor had time to
+    /// tell what they have used.
     fn gives_from(&self) -> Instant {
         let is_first = self.predecessor == Predecessor::None;
         if is_first { self.started_at } else { self.started_at + REJOIN_TIME }
@@ -230,8 +232,8 @@ impl Broker {
         tell(name, from, evidence, division.observers_of(from))
     }
 
-    /// Forwards where a member has sent calls of a pool to its other members. With the first message, the sender
-    /// becomes a member, and gets a message about each of the others.
+    /// Forwards where a member has sent calls of a pool to its other members. With the first
+    /// message, the sender becomes a member, and gets a message about each of the others.
     fn share_placements(&mut self, from: MemberId, name: &Arc<str>, placements: &Placements) -> Messages {
         let is_full = !self.pools.contains_key(name) && self.pools.len() >= MAX_RESOURCES;
         if is_full || name.len() > MAX_NAME || !placements.is_valid() {
@@ -267,15 +269,16 @@ impl Broker {
         messages
     }
 
-    /// Records that a member does not read its messages, so that some were dropped. It does not lead an
-    /// adaptive limit any more.
+    /// Records that a member does not read its messages, so that some were dropped. It does not
+    /// lead an adaptive limit any more.
     pub fn on_unread(&mut self, now: Instant, member: MemberId) -> Messages {
         self.presence.on_unread(member);
         self.replace_unheard(now)
     }
 
-    /// Appoints other members to lead adaptive limits, where a leader or deputy is not heard any more, and
-    /// grants the slots that have expired, or that a member does not want, because it is not heard.
+    /// Appoints other members to lead adaptive limits, where a leader or deputy is not heard any
+    /// more, and grants the slots that have expired, or that a member does not want, because it is
+    /// not heard.
     fn replace_unheard(&mut self, now: Instant) -> Messages {
         self.settle(now, |division, presence| {
             division.needs_observers(now, presence)
@@ -317,8 +320,8 @@ fn advances(name: &Arc<str>, now: Instant, rates: &mut RateDivision) -> Messages
     rates.settle(now).into_iter().map(message).collect()
 }
 
-/// Tells all members with an adaptive limit to forget the calls of `member`. Also those that do not observe
-/// them: one that was stopped may not know yet that it was replaced.
+/// Tells all members with an adaptive limit to forget the calls of `member`. Also those that do not
+/// observe them: one that was stopped may not know yet that it was replaced.
 fn forget(name: &Arc<str>, division: &Division, member: MemberId) -> Messages {
     let others = division.members().filter(|id| *id != member && division.adapts(*id));
     tell(name, member, &Evidence { restarts: true, ..Evidence::default() }, others)

@@ -36,13 +36,15 @@ pub(crate) struct Division {
     /// The members of an earlier broker that have not rejoined, or `None` if none is missing.
     missing: Option<Missing>,
     withheld: Withheld,
-    /// The members that observe the calls of all, if the limit is adaptive: the leader and the deputy.
+    /// The members that observe the calls of all, if the limit is adaptive: the leader and the
+    /// deputy.
     observers: Vec<MemberId>,
     /// The number of times that observers were appointed.
     term: u64,
     /// What the leader has found, or `None` if the limit is fixed.
     adaptive: Option<usize>,
-    /// Whether members that are not heard hold nothing: their calls have got their first tokens since.
+    /// Whether members that are not heard hold nothing: their calls have got their first tokens
+    /// since.
     expires: bool,
 }
 
@@ -91,13 +93,15 @@ struct Account {
     /// number is rounded down. At least [`MIN_PART`].
     part: f64,
     /// The time for which the member held contended slots, in seconds, divided by `part`. Members
-    /// that held none for long do not save up service: it is raised to the division's `virtual_time`.
+    /// that held none for long do not save up service: it is raised to the division's
+    /// `virtual_time`.
     service: f64,
     /// The last update that was sent to the member.
     told: LeaseUpdate,
 }
 
-/// How much of the calls of all a member has seen, for the choice of the leader of an adaptive limit.
+/// How much of the calls of all a member has seen, for the choice of the leader of an adaptive
+/// limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Seniority {
     /// It was an observer, and has missed calls since.
@@ -135,8 +139,8 @@ struct Claimant {
 }
 
 impl Division {
-    /// Creates a division without members at a broker that started at `started_at`. If it `expires`, members
-    /// that are not heard hold nothing.
+    /// Creates a division without members at a broker that started at `started_at`. If it
+    /// `expires`, members that are not heard hold nothing.
     pub(crate) fn new(started_at: Instant, predecessor: Predecessor, expires: bool) -> Self {
         let missing = (predecessor != Predecessor::None).then(|| Missing {
             until: started_at + REJOIN_TIME,
@@ -230,9 +234,9 @@ impl Division {
         self.accounts.remove(&id);
     }
 
-    /// Returns the members that should observe the calls of all: two that are heard. Prefers those that did
-    /// so at an earlier broker, then those that do so, and then those that have joined first. A member that was
-    /// replaced comes last.
+    /// Returns the members that should observe the calls of all: two that are heard. Prefers those
+    /// that did so at an earlier broker, then those that do so, and then those that have joined
+    /// first. A member that was replaced comes last.
     fn next_observers(&self, now: Instant, presence: &Presence) -> Vec<MemberId> {
         let heard = self.adapting().filter(|(id, _)| presence.is_heard(now, *id));
         let mut able: Vec<_> = heard.map(|(id, account)| (Reverse(account.seniority), id)).collect();
@@ -262,7 +266,8 @@ impl Division {
         self.withheld.is_over = true;
     }
 
-    /// Returns `true` if a member waits while one that is not heard any more has slots, which have expired.
+    /// Returns `true` if a member waits while one that is not heard any more has slots, which have
+    /// expired.
     pub(crate) fn has_expired_slots(&self, now: Instant, presence: &Presence) -> bool {
         let mut accounts = self.accounts.iter();
         self.expires
@@ -281,8 +286,8 @@ impl Division {
         observers.into_iter().flatten().copied().filter(move |id| *id != member)
     }
 
-    /// Appoints the leader and the deputy of an adaptive limit. A new leader begins with the limit of the
-    /// one before. If nobody is heard, because all were stopped, nothing changes.
+    /// Appoints the leader and the deputy of an adaptive limit. A new leader begins with the limit
+    /// of the one before. If nobody is heard, because all were stopped, nothing changes.
     fn appoint(&mut self, now: Instant, presence: &Presence) {
         let observers = self.next_observers(now, presence);
         if observers.is_empty() && self.adapting().next().is_some() {
@@ -304,8 +309,8 @@ impl Division {
         self.adaptive = leader.and_then(|leader| self.adaptive.or(leader.adaptive));
     }
 
-    /// Returns the cap that is divided: the smallest of all members or, if that is less, what the leader of
-    /// an adaptive limit has found.
+    /// Returns the cap that is divided: the smallest of all members or, if that is less, what the
+    /// leader of an adaptive limit has found.
     fn cap(&self) -> usize {
         let cap = self.accounts.values().map(|account| account.cap).min().unwrap_or(0);
         self.adaptive.map_or(cap, |found| found.clamp(1, cap.max(1)))
@@ -393,10 +398,11 @@ impl Division {
         let members = self.accounts.len();
         let count = |is: fn(&Account) -> bool| self.accounts.values().filter(|account| is(account)).count();
         let (short, owed) = (count(Account::is_short), count(Account::lacks_fair_slots));
-        // If the broker's process has more gates, they remain when only the broker's gate ends, and it is
-        // not known which gate that is.
+        // If the broker's process has more gates, they remain when only the broker's gate ends, and
+        // it is not known which gate that is.
         let survivors = members - usize::from(self.members().any(|id| presence.is_only_own(id)));
-        // If this broker ends as well, the next one must also wait for the members that are still missing.
+        // If this broker ends as well, the next one must also wait for the members that are still
+        // missing.
         let survivors = self.missing.as_ref().map_or(survivors, |missing| survivors.max(missing.expected));
         let total = self.leased(now, presence);
         let term = self.term;
@@ -435,8 +441,8 @@ impl Division {
         updates
     }
 
-    /// Returns the update that tells a member the total of the leases, if that has changed since the
-    /// last update.
+    /// Returns the update that tells a member the total of the leases, if that has changed since
+    /// the last update.
     pub(crate) fn refresh(&mut self, now: Instant, id: MemberId, presence: &Presence) -> Option<LeaseUpdate> {
         let total = self.leased(now, presence);
         let account = self.accounts.get_mut(&id)?;
@@ -462,8 +468,8 @@ impl Division {
 }
 
 impl Missing {
-    /// Records that a member has rejoined, which knows that `survivors` members remain if the process
-    /// of the earlier broker has died.
+    /// Records that a member has rejoined, which knows that `survivors` members remain if the
+    /// process of the earlier broker has died.
     fn on_rejoined(&mut self, survivors: usize) {
         self.rejoined += 1;
         if !self.broker_survives {
@@ -478,8 +484,8 @@ impl Missing {
 }
 
 impl Account {
-    /// Returns the number of slots that the member needs, and its weight. A member that wants no more
-    /// may have idle slots, which it returns when others are short.
+    /// Returns the number of slots that the member needs, and its weight. A member that wants no
+    /// more may have idle slots, which it returns when others are short.
     fn need(&self) -> (f64, f64) {
         let want = if self.is_heard { self.want } else { 0 };
         ((self.leased + want) as f64, self.weight)

@@ -1,9 +1,10 @@
 //! Adaptive limits: what the members tell each other of their calls, and who runs the law.
 //!
-//! An adaptive limit needs to see all calls of an upstream. So one member, the *leader*, runs its law
-//! for all: the others send it the events of their calls, and the broker divides the slots that the
-//! leader has found. A *deputy* gets the same events, so that it knows as much when the leader ends.
-//! Leader and deputy are the members that joined first, or that had these roles at an earlier broker.
+//! An adaptive limit needs to see all calls of an upstream. So one member, the *leader*, runs its
+//! law for all: the others send it the events of their calls, and the broker divides the slots that
+//! the leader has found. A *deputy* gets the same events, so that it knows as much when the leader
+//! ends. Leader and deputy are the members that joined first, or that had these roles at an earlier
+//! broker.
 
 use serde::{Deserialize, Serialize};
 
@@ -35,7 +36,8 @@ impl LimitRole {
 pub struct Appointment {
     /// What the member does.
     pub role: LimitRole,
-    /// Identifies the leader and the deputy. When it changes, each member tells of all of its calls again.
+    /// Identifies the leader and the deputy. When it changes, each member tells of all of its calls
+    /// again.
     pub term: u64,
 }
 
@@ -44,7 +46,8 @@ pub struct Appointment {
 pub struct Evidence {
     /// Whether earlier calls of the member must be forgotten: `events` are of all of its calls.
     pub restarts: bool,
-    /// When the message was sent, in microseconds on a clock of the member. It tells a message that was late.
+    /// When the message was sent, in microseconds on a clock of the member. It tells a message that
+    /// was late.
     pub sent_us: u64,
     /// What happened, in order. At most [`MAX_EVENTS`].
     pub events: Vec<CallEvent>,
@@ -69,7 +72,8 @@ pub enum CallStep {
     Sent(CallKind),
     /// The first token of the answer has arrived.
     FirstToken,
-    /// The tokens of the answer cannot be observed. The answer has an expected length of `output` tokens.
+    /// The tokens of the answer cannot be observed. The answer has an expected length of `output`
+    /// tokens.
     Unobservable {
         /// The expected number of output tokens, or 0 if unknown.
         output: u64,
@@ -113,8 +117,8 @@ pub enum Ended {
     Overloaded,
     /// No response or no first token arrived before its timeout.
     TimedOut,
-    /// The caller's deadline passed before the answer began. It is evidence of overload only if similar
-    /// calls usually take less time.
+    /// The caller's deadline passed before the answer began. It is evidence of overload only if
+    /// similar calls usually take less time.
     DeadlinePassed,
     /// The call failed for a reason unrelated to the upstream's load.
     Failed,

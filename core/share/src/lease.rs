@@ -60,15 +60,16 @@ pub struct Lease {
     has_asked: bool,
     /// The returned slots that were not reported yet.
     returned: usize,
-    /// The calls in flight that had no slot in force when the member joined: their slots may have been
-    /// granted to others, and are returned when the calls end.
+    /// The calls in flight that had no slot in force when the member joined: their slots may have
+    /// been granted to others, and are returned when the calls end.
     overdue: usize,
     /// The maximum number of calls in flight since the last heartbeat.
     peak: usize,
-    /// The cap, or the adaptive limit that the others follow, or the role has changed since the last report.
+    /// The cap, or the adaptive limit that the others follow, or the role has changed since the
+    /// last report.
     has_new_cap: bool,
-    /// Since when the member has held more than its fair number of slots while others are short. Begins again
-    /// when one of them is returned.
+    /// Since when the member has held more than its fair number of slots while others are short.
+    /// Begins again when one of them is returned.
     contended_since: Option<Instant>,
     /// Granted slots that no call has used yet.
     unused: usize,
@@ -109,8 +110,8 @@ pub struct LeaseView {
 }
 
 impl Lease {
-    /// Creates the lease of a member that has not joined yet. It has no slots. If no broker is found
-    /// within a second of the first call of [`Lease::report`], one slot is in force.
+    /// Creates the lease of a member that has not joined yet. It has no slots. If no broker is
+    /// found within a second of the first call of [`Lease::report`], one slot is in force.
     ///
     /// `cap` is the cap of the resource, at least 1. If `strict`, no calls are admitted after the
     /// lease has ended.
@@ -146,8 +147,8 @@ impl Lease {
         self.in_force
     }
 
-    /// Returns the idle slots that a process may keep for calls that are about to be sent while `in_flight` calls
-    /// are in flight: its fair number of slots, and at least one more.
+    /// Returns the idle slots that a process may keep for calls that are about to be sent while
+    /// `in_flight` calls are in flight: its fair number of slots, and at least one more.
     pub fn idle(&self, in_flight: usize) -> usize {
         let fair = self.update.fair.max(in_flight + 1);
         let most = if self.update.others_short { fair } else { usize::MAX };
@@ -166,8 +167,9 @@ impl Lease {
 
     /// Updates the slots in force.
     ///
-    /// A member that has not heard the broker for [`LeaseTimes::renewal`] may have been stopped, so its
-    /// slots may be used by others, and it admits nothing until it knows whether the broker exists.
+    /// A member that has not heard the broker for [`LeaseTimes::renewal`] may have been stopped, so
+    /// its slots may be used by others, and it admits nothing until it knows whether the broker
+    /// exists.
     pub fn tick(&mut self, now: Instant) {
         if self.wants_at.is_some_and(|at| at <= now) {
             self.wants_at = None;
@@ -188,8 +190,8 @@ impl Lease {
         };
     }
 
-    /// Returns the part of the cap that each process may use without a broker. At least one slot, and
-    /// not more if the number of processes is not known.
+    /// Returns the part of the cap that each process may use without a broker. At least one slot,
+    /// and not more if the number of processes is not known.
     fn part_of_cap(&self) -> usize {
         let cap = self.update.cap.min(self.cap);
         cap.checked_div(self.update.members).unwrap_or(1).max(1)
@@ -202,8 +204,8 @@ impl Lease {
         self.cap = cap;
     }
 
-    /// Sets what the adaptive limit of this member has found. The other members follow it if this one is the
-    /// leader.
+    /// Sets what the adaptive limit of this member has found. The other members follow it if this
+    /// one is the leader.
     pub fn set_adaptive(&mut self, slots: usize) {
         let leads = self.appointment().is_some_and(|appointment| appointment.role == LimitRole::Leader);
         self.has_new_cap |= leads && self.adaptive != Some(slots);
@@ -216,8 +218,8 @@ impl Lease {
         self.role = Some(role);
     }
 
-    /// Returns what this member does for the adaptive limit of all. `None` if the limit is fixed, or if this
-    /// member has no broker, so that its own adaptive limit applies.
+    /// Returns what this member does for the adaptive limit of all. `None` if the limit is fixed,
+    /// or if this member has no broker, so that its own adaptive limit applies.
     pub fn appointment(&self) -> Option<Appointment> {
         self.update.appointment.filter(|_| self.is_joined())
     }
@@ -294,7 +296,8 @@ impl Lease {
         has_news.then(|| self.make_report(usage, want))
     }
 
-    /// Returns the number of further slots that `waiting` calls could use, or 0 while none are wanted.
+    /// Returns the number of further slots that `waiting` calls could use, or 0 while none are
+    /// wanted.
     fn want(&self, waiting: usize) -> usize {
         let room = self.cap.saturating_sub(self.slots);
         if self.wants_at.is_some() { 0 } else { waiting.min(room) }
@@ -323,7 +326,8 @@ impl Lease {
         let want = usage.waiting.min(self.cap - claim);
         let report = self.make_report(usage, want);
         let role = self.earlier_role.or(self.role);
-        // The first report tells the earlier role, and the next one that which another lease decides.
+        // The first report tells the earlier role, and the next one that which another lease
+        // decides.
         self.has_new_cap = self.role.is_some();
         let LeaseUpdate { survivors, total, .. } = self.update;
         Report { claim, known_survivors: survivors, known_total: total, role, ..report }
@@ -357,9 +361,9 @@ impl Lease {
         }
     }
 
-    /// Records that the connection to the broker has ended. The slots remain in force until the end of
-    /// the lease, unless the broker had not been heard for [`LeaseTimes::renewal`]. A broker that has answered
-    /// nothing does not change when the lease ends.
+    /// Records that the connection to the broker has ended. The slots remain in force until the end
+    /// of the lease, unless the broker had not been heard for [`LeaseTimes::renewal`]. A broker
+    /// that has answered nothing does not change when the lease ends.
     pub fn on_lost(&mut self, now: Instant) {
         let State::Joined { heard } = self.state else { return };
         let is_suspended = heard + self.times.renewal <= now;
@@ -373,9 +377,9 @@ impl Lease {
         self.tick(now);
     }
 
-    /// Records that there can be no broker. If there never was one, each process works alone: the whole
-    /// cap is in force, or nothing if `strict`. Otherwise others may still work, and the lease goes on
-    /// as after [`on_lost`](Self::on_lost).
+    /// Records that there can be no broker. If there never was one, each process works alone: the
+    /// whole cap is in force, or nothing if `strict`. Otherwise others may still work, and the
+    /// lease goes on as after [`on_lost`](Self::on_lost).
     pub fn on_alone(&mut self, now: Instant) {
         if self.update.members == 0 {
             self.state = State::Alone;

@@ -18,11 +18,11 @@
 //! Messages are sent when something changes, and not periodically:
 //!
 //! 1. A member whose calls lack a slot of the lease reports how many slots it *wants*.
-//! 2. If the broker has free slots, it grants them at once. Otherwise it tells the other members that
-//!    somebody is *short*, and what the *fair* number of slots of each is.
+//! 2. If the broker has free slots, it grants them at once. Otherwise it tells the other members
+//!    that somebody is *short*, and what the *fair* number of slots of each is.
 //! 3. While others are short, a member returns idle slots at once, and slots above its fair number
-//!    as their calls end: at once if another member holds fewer than its fair number, otherwise after
-//!    0.25 s. No call is cancelled.
+//!    as their calls end: at once if another member holds fewer than its fair number, otherwise
+//!    after 0.25 s. No call is cancelled.
 //! 4. The broker grants returned slots to members that are short, without being asked again.
 //!
 //! Grants and returns are differences, because both may be on their way at the same time.
@@ -31,14 +31,15 @@
 //!
 //! The fair numbers divide the cap by max-min fairness with weights (water-filling): what a member
 //! does not need goes to the others. Fair numbers are whole, so the rest of the division is a few
-//! *contended* slots. A member returns a contended slot with the first call that ends 0.25 s later, and
-//! the broker grants it by start-time fair queueing. The weight there is the fraction that a member
-//! lost when its fair number was rounded down. If there are more members than slots, all slots are
-//! contended, and are returned at once.
+//! *contended* slots. A member returns a contended slot with the first call that ends 0.25 s later,
+//! and the broker grants it by start-time fair queueing. The weight there is the fraction that a
+//! member lost when its fair number was rounded down. If there are more members than slots, all
+//! slots are contended, and are returned at once.
 //!
 //! # Guarantees
 //!
-//! Of [`Broker`]. A remote store differs in when it takes the slots of a member that it does not hear.
+//! Of [`Broker`]. A remote store differs in when it takes the slots of a member that it does not
+//! hear.
 //!
 //! - The leases of connected members never exceed the smallest cap that a member has reported,
 //!   except if members claim more when they reconnect, or if a cap is lowered. Then nothing is
@@ -50,10 +51,11 @@
 //!   all of them have rejoined, at most for [`REJOIN_TIME`].
 //! - A process that was stopped admits nothing before it has heard the broker again. If it joins
 //!   another broker, it returns the slots of its calls when they end, because others may have them.
-//! - A member that has lost the broker admits as many calls as its part of the cap when its lease has
-//!   ended ([`LeaseTimes`]), or none in strict mode.
-//! - A member that sends false reports can withhold the slots that it holds or claims, and lower the
-//!   cap. It cannot make the others exceed the cap. It can change an adaptive limit, up to the cap.
+//! - A member that has lost the broker admits as many calls as its part of the cap when its lease
+//!   has ended ([`LeaseTimes`]), or none in strict mode.
+//! - A member that sends false reports can withhold the slots that it holds or claims, and lower
+//!   the cap. It cannot make the others exceed the cap. It can change an adaptive limit, up to the
+//!   cap.
 
 mod broker;
 mod division;
@@ -78,8 +80,8 @@ pub use placements::{MAX_PLACEMENTS, MAX_PREFIXES, PlacementEvent, PlacementStep
 
 /// Time between two heartbeats of a member of a local broker: 0.5 s.
 pub const HEARTBEAT: Duration = Duration::from_millis(500);
-/// Time after the last message of a local broker until a member admits nothing: 1.5 s. If the member
-/// was stopped in the meantime, its slots may be used by others.
+/// Time after the last message of a local broker until a member admits nothing: 1.5 s. If the
+/// member was stopped in the meantime, its slots may be used by others.
 pub const RENEWAL_TIME: Duration = Duration::from_millis(1_500);
 /// Time for which a new broker waits for the members of its predecessor: 1.6 s. Longer than
 /// [`RENEWAL_TIME`], so a member that does not rejoin admits nothing when its slots are granted.

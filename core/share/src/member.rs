@@ -25,14 +25,14 @@ impl Presence {
         self.own.insert(own);
     }
 
-    /// Returns `true` if the member is the only one in the broker's own process, so that it ends when the
-    /// broker does.
+    /// Returns `true` if the member is the only one in the broker's own process, so that it ends
+    /// when the broker does.
     pub(crate) fn is_only_own(&self, member: MemberId) -> bool {
         self.own.len() == 1 && self.own.contains(&member)
     }
 
-    /// Records that a message of the member has arrived. If nobody was heard for long, the broker itself was
-    /// stopped, and messages of the others are waiting.
+    /// Records that a message of the member has arrived. If nobody was heard for long, the broker
+    /// itself was stopped, and messages of the others are waiting.
     pub(crate) fn on_heard(&mut self, now: Instant, member: MemberId) {
         let was_stopped = self.heard.values().max().is_some_and(|last| *last + HEARD_WITHIN / 2 < now);
         if was_stopped {

@@ -52,7 +52,8 @@ pub enum ToBroker {
         #[serde(flatten)]
         evidence: Evidence,
     },
-    /// Tells the other members where calls of a pool were sent. The first message of a pool joins it.
+    /// Tells the other members where calls of a pool were sent. The first message of a pool joins
+    /// it.
     Placements {
         /// The name of the resource.
         resource: Arc<str>,
@@ -81,19 +82,19 @@ pub struct Report {
     pub returned: usize,
     /// The slots that the member holds from an earlier broker. Read in the first report only.
     pub claim: usize,
-    /// [`LeaseUpdate::survivors`] of the earlier broker, or 0 if the member had none. Read in the first
-    /// report only.
+    /// [`LeaseUpdate::survivors`] of the earlier broker, or 0 if the member had none. Read in the
+    /// first report only.
     pub known_survivors: usize,
     /// [`LeaseUpdate::total`] of the earlier broker, or 0 if the member had none. Read in the first
     /// report only.
     pub known_total: usize,
-    /// The slots that the member's adaptive limit has found, or `None` if its limit is fixed. Those of the
-    /// leader bound the sum of all leases, besides the smallest cap.
+    /// The slots that the member's adaptive limit has found, or `None` if its limit is fixed. Those
+    /// of the leader bound the sum of all leases, besides the smallest cap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adaptive: Option<usize>,
-    /// What the member does for the adaptive limit, if this resource must have the same leader as another one.
-    /// In the first report: what the member did at an earlier broker. Whoever has seen the calls of all is
-    /// preferred as the leader. `None`: the broker decides.
+    /// What the member does for the adaptive limit, if this resource must have the same leader as
+    /// another one. In the first report: what the member did at an earlier broker. Whoever has seen
+    /// the calls of all is preferred as the leader. `None`: the broker decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<LimitRole>,
 }
@@ -139,8 +140,8 @@ pub enum ToMember {
     Placements {
         /// The name of the resource.
         resource: Arc<str>,
-        /// The number of the member. `None` stands for all other members: messages were dropped, so the
-        /// receiver must forget their calls.
+        /// The number of the member. `None` stands for all other members: messages were dropped, so
+        /// the receiver must forget their calls.
         member: Option<u64>,
         /// The number of other members of the pool.
         others: usize,
@@ -160,21 +161,23 @@ pub enum ToMember {
 pub struct LeaseUpdate {
     /// The number of slots that are added to the lease.
     pub granted: usize,
-    /// Whether another member wants slots while none is free, or more slots are leased than the cap has.
+    /// Whether another member wants slots while none is free, or more slots are leased than the cap
+    /// has.
     pub others_short: bool,
-    /// Whether the member must return all slots above its fair number as its calls end: another member that
-    /// holds fewer than its fair number, or none, wants some, or more slots are leased than the cap has.
+    /// Whether the member must return all slots above its fair number as its calls end: another
+    /// member that holds fewer than its fair number, or none, wants some, or more slots are leased
+    /// than the cap has.
     pub others_owed: bool,
     /// The number of slots that the member may keep while others are short.
     pub fair: usize,
-    /// The cap that is divided: the smallest of all members or, if that is less, what the leader of an
-    /// adaptive limit has found.
+    /// The cap that is divided: the smallest of all members or, if that is less, what the leader of
+    /// an adaptive limit has found.
     pub cap: usize,
     /// The number of members of the resource.
     pub members: usize,
-    /// The number of members that remain when the broker ends, or one more if its process has several
-    /// members. While the broker waits for members of its predecessor, at least the number that it waits
-    /// for, or [`usize::MAX`] if that is not known.
+    /// The number of members that remain when the broker ends, or one more if its process has
+    /// several members. While the broker waits for members of its predecessor, at least the number
+    /// that it waits for, or [`usize::MAX`] if that is not known.
     pub survivors: usize,
     /// The total of all leases, also of those that a stopped predecessor of the broker may still
     /// use.

@@ -1,8 +1,10 @@
-//! The members whose messages a member receives over a store that passes them on, and may lose some.
+//! The members whose messages a member receives over a store that passes them on, and may lose
+//! some.
 //!
-//! A local broker passes messages on in order, and knows who is connected. With a remote store, each message has a
-//! number. A member with calls in flight sends one at least every 2 s, and one more after its last message with events.
-//! So a receiver notices within 10 s that a message was lost, or that the member has ended.
+//! A local broker passes messages on in order, and knows who is connected. With a remote store,
+//! each message has a number. A member with calls in flight sends one at least every 2 s, and one
+//! more after its last message with events. So a receiver notices within 10 s that a message was
+//! lost, or that the member has ended.
 
 use std::collections::BTreeMap;
 use std::time::Instant;

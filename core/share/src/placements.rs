@@ -1,7 +1,7 @@
 //! Pools: what the members tell each other of the calls that they send to replicas.
 //!
-//! The broker forwards the events of each member to all others, and keeps none of them. Who joins later
-//! learns of the calls that begin from then on.
+//! The broker forwards the events of each member to all others, and keeps none of them. Who joins
+//! later learns of the calls that begin from then on.
 
 use std::sync::Arc;
 

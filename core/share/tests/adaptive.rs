@@ -136,7 +136,8 @@ fn stopped_leader_is_replaced_and_stays_so() {
     assert_eq!(share.roles(), [LimitRole::Follower, LimitRole::Leader, LimitRole::Deputy]);
 }
 
-/// The calls of the stopped member have got their first tokens, and the other one reports nothing while it waits.
+/// The calls of the stopped member have got their first tokens, and the other one reports nothing
+/// while it waits.
 #[test]
 fn first_tokens_of_a_stopped_member_are_granted_to_one_that_waits() {
     let mut share = Share::new(Predecessor::None);

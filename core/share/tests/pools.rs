@@ -20,7 +20,8 @@ impl Pool {
         Self { now, broker: Broker::new(now, Predecessor::None) }
     }
 
-    /// Sends a message of a member. Returns who was told of whom, and whether earlier calls are forgotten.
+    /// Sends a message of a member. Returns who was told of whom, and whether earlier calls are
+    /// forgotten.
     fn send(&mut self, from: u64, placements: Placements) -> Vec<(u64, Option<u64>, bool)> {
         let message = ToBroker::Placements { resource: "pool".into(), placements };
         told(self.broker.on_message(self.now, MemberId(from), &message))

@@ -190,7 +190,8 @@ impl Call {
     }
 
     /// Returns the cool-downs of each credential and model that use the target, and the key of this
-    /// call in them. `None` if the call has no key, or if no call with another key has used the target.
+    /// call in them. `None` if the call has no key, or if no call with another key has used the
+    /// target.
     pub(crate) fn keyed_cooldown(&self) -> Option<(&KeyedCooldowns, u64)> {
         self.target().keyed_cooldowns().zip(self.0.identity.cooldown_key)
     }
@@ -267,9 +268,9 @@ impl Call {
         &self.0.metrics
     }
 
-    /// Returns the maximum time from sending an attempt until its response head arrives, and the side
-    /// that is at fault if it passes: the client's `read` timeout or, for streams in mode `enforce`, the
-    /// target's `first_token` limit if it is not longer. `None` if unlimited.
+    /// Returns the maximum time from sending an attempt until its response head arrives, and the
+    /// side that is at fault if it passes: the client's `read` timeout or, for streams in mode
+    /// `enforce`, the target's `first_token` limit if it is not longer. `None` if unlimited.
     ///
     /// The target's limit applies to streams only, because the head of any other response arrives
     /// with the whole response.
@@ -288,9 +289,9 @@ impl Call {
         }
     }
 
-    /// Returns the maximum time between two chunks of the response, and the side that is at fault if it
-    /// passes: the client's `read` timeout or, in mode `enforce`, the target's `idle` limit if it is not
-    /// longer. `None` if unlimited.
+    /// Returns the maximum time between two chunks of the response, and the side that is at fault
+    /// if it passes: the client's `read` timeout or, in mode `enforce`, the target's `idle` limit
+    /// if it is not longer. `None` if unlimited.
     pub(crate) fn idle_limit(&self) -> Option<(Duration, FailureCause)> {
         let own = self.target().config().idle;
         self.or_read_timeout(own.filter(|_| self.is_enforced()))
@@ -303,8 +304,8 @@ impl Call {
         own.into_iter().chain(read).min_by_key(|(limit, _)| *limit)
     }
 
-    /// Creates the ticket with which the next attempt is queued for a slot. A retry keeps the age of
-    /// the call and its position in the queue.
+    /// Creates the ticket with which the next attempt is queued for a slot. A retry keeps the age
+    /// of the call and its position in the queue.
     pub(crate) fn ticket(&self) -> Ticket {
         let (identity, target) = (&self.0.identity, self.target());
         let (queue, exact_input, avoid) = {
@@ -344,7 +345,8 @@ impl Call {
         self.left_after(self.queue().waited)
     }
 
-    /// Returns the client's `pool` timeout minus `waited`. `None` if the client has no such timeout.
+    /// Returns the client's `pool` timeout minus `waited`. `None` if the client has no such
+    /// timeout.
     fn left_after(&self, waited: Duration) -> Option<Duration> {
         Some(self.timeouts().pool?.saturating_sub(waited))
     }

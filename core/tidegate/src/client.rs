@@ -128,10 +128,10 @@ impl Client {
 
     /// Sends a call: queues it, admits it, sends it, and retries it as configured for its target.
     ///
-    /// Resolves when the first token of the response has arrived or, outside pools, 2 s after its first
-    /// event. If the response is not a stream of events, resolves when its head has arrived. The call
-    /// holds its slot until the response body ends or is dropped. If the whole body has arrived with the
-    /// head, the slot is released before the call resolves.
+    /// Resolves when the first token of the response has arrived or, outside pools, 2 s after its
+    /// first event. If the response is not a stream of events, resolves when its head has arrived.
+    /// The call holds its slot until the response body ends or is dropped. If the whole body has
+    /// arrived with the head, the slot is released before the call resolves.
     ///
     /// An error response of the provider is returned as a response, with the header
     /// `x-should-retry: false`. To set the tenant, the lane and the deadline of the call, put a

@@ -19,11 +19,12 @@ pub enum LogLevel {
     Error,
 }
 
-/// Passes each line that the gates of this process log to `pass`, from `Info` on. Has no effect if the
-/// program has a [`tracing`] subscriber already, and later ones have none.
+/// Passes each line that the gates of this process log to `pass`, from `Info` on. Has no effect if
+/// the program has a [`tracing`] subscriber already, and later ones have none.
 ///
-/// A line is a sentence, followed by its fields: `text key=value`. It contains no credentials and no
-/// prompts. Each line is passed on a thread of its own, so that `pass` may take any lock of the program.
+/// A line is a sentence, followed by its fields: `text key=value`. It contains no credentials and
+/// no prompts. Each line is passed on a thread of its own, so that `pass` may take any lock of the
+/// program.
 ///
 /// ```
 /// tidegate::forward_log_lines(|level, line| eprintln!("{level:?}: {line}"));

@@ -25,9 +25,9 @@ pub struct Demand {
 }
 
 impl Demand {
-    /// Returns a lower bound of the input tokens: `input` without `media`, or 7/10 of that if it was
-    /// not counted, because the first estimates for a model may be a third too high. Media may cost
-    /// any number of tokens.
+    /// Returns a lower bound of the input tokens: `input` without `media`, or 7/10 of that if it
+    /// was not counted, because the first estimates for a model may be a third too high. Media may
+    /// cost any number of tokens.
     pub fn min_input(&self) -> u64 {
         let input = self.input.saturating_sub(self.media);
         if self.exact { input } else { input / 10 * 7 }

@@ -111,8 +111,8 @@ const COLD_INPUT: InputModel = InputModel {
 
 impl InputModel {
     /// Returns the average of these values and of the values learned in `input`, weighted by the
-    /// number of observations ([`own_weight`](super::weighted_average::own_weight)). `prior_is_cold` is
-    /// `true` if these values are the defaults.
+    /// number of observations ([`own_weight`](super::weighted_average::own_weight)).
+    /// `prior_is_cold` is `true` if these values are the defaults.
     fn blended_with(self, input: &InputStats, prior_is_cold: bool) -> Self {
         Self {
             text: input.text.blended_with(self.text, prior_is_cold),

@@ -203,9 +203,9 @@ impl LengthCounts {
         LengthDistribution { shares, mean: own_weight * own.mean + (1.0 - own_weight) * prior.mean }
     }
 
-    /// Returns the mean length as in [`LengthCounts::blended_with`], where `prior_mean` is the mean of the
-    /// prior. `None` if it depends on the distribution of the prior, because some answers may become
-    /// longer than all lengths that were observed.
+    /// Returns the mean length as in [`LengthCounts::blended_with`], where `prior_mean` is the mean
+    /// of the prior. `None` if it depends on the distribution of the prior, because some answers
+    /// may become longer than all lengths that were observed.
     pub(super) fn blended_mean(&self, prior_mean: f64, prior_is_cold: bool) -> Option<f64> {
         let [_, count, ..] = self.reached;
         if count <= 0.0 {
@@ -251,8 +251,8 @@ impl LengthCounts {
         LengthDistribution { mean: self.mean(&shares, end), shares }
     }
 
-    /// Returns the product-limit estimate up to the longest observed bucket, the index of that bucket, and
-    /// the probability of longer answers.
+    /// Returns the product-limit estimate up to the longest observed bucket, the index of that
+    /// bucket, and the probability of longer answers.
     fn observed_shares(&self) -> ([f32; BUCKETS], usize, f32) {
         let longest = self.reached().iter().rposition(|reached| *reached > 0.0).unwrap_or(0);
         let (mut shares, mut left) = ([0.0; BUCKETS], 1.0_f32);
@@ -270,7 +270,8 @@ impl LengthCounts {
         self.reached.get(..self.used).unwrap_or_default()
     }
 
-    /// Returns the mean length with the given probabilities of the buckets, which are 0 from `end` on.
+    /// Returns the mean length with the given probabilities of the buckets, which are 0 from `end`
+    /// on.
     fn mean(&self, shares: &[f32; BUCKETS], end: usize) -> f64 {
         let [_, sum, middles] = self.sums;
         let shared = shares.iter().zip(&MIDPOINTS).take(end);

@@ -12,7 +12,8 @@
 //! Input tokens are the sum of:
 //!
 //! - Text by its bytes after unescaping: prompts, messages, system instructions and documents, plus
-//!   [`MESSAGE_TOKENS`](tidegate_protocol::prompt::MESSAGE_TOKENS) tokens per message for separators.
+//!   [`MESSAGE_TOKENS`](tidegate_protocol::prompt::MESSAGE_TOKENS) tokens per message for
+//!   separators.
 //! - Tools, schemas and arguments of tool calls as compact JSON, which is what the model reads.
 //! - Input as token ids: one token each.
 //! - Images, audio, video and files by rules of their own (see

@@ -43,7 +43,8 @@ impl Answer {
         let tool = match tools::choice(protocol, body)? {
             Choice::Required(names) => {
                 let allowed = tools::allowed(&offered, &names)?;
-                // The last tool is called again if all were called: it often takes the final result.
+                // The last tool is called again if all were called: it often takes the final
+                // result.
                 uncalled(&allowed).or(allowed.last().copied())
             }
             Choice::Auto(names) if calls_tools && !offered.is_empty() => {

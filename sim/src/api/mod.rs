@@ -1,8 +1,8 @@
 //! The wire formats of vLLM's server, of Anthropic and of Gemini. No I/O.
 //!
 //! [`request`] parses a body into a [`GenerationRequest`] or an [`ApiError`], and
-//! [`answer_content`] chooses the content of the answer. [`Encoder`] encodes the generated tokens as
-//! a stream or as one JSON document. Each of the five protocols has a module.
+//! [`answer_content`] chooses the content of the answer. [`Encoder`] encodes the generated tokens
+//! as a stream or as one JSON document. Each of the five protocols has a module.
 
 mod answer_content;
 mod anthropic_messages;

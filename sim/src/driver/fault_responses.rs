@@ -93,8 +93,8 @@ fn ceil_seconds(span: Duration) -> u64 {
     span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0))
 }
 
-/// Returns the time that is `span` after now on the wall clock, in whole seconds, rounded up, in the
-/// format of RFC 3339. At most the end of the year 9999.
+/// Returns the time that is `span` after now on the wall clock, in whole seconds, rounded up, in
+/// the format of RFC 3339. At most the end of the year 9999.
 #[allow(clippy::disallowed_methods, reason = "clients compare the time with their own wall clock")]
 fn wall_clock_after(span: Duration) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

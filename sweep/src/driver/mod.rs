@@ -5,8 +5,8 @@
 //! some always wait. The gate enforces the cap. All times are read from tokio's clock, so a whole
 //! sweep can run under the paused clock. Calls in flight at the end of a step continue into the
 //! next one. Calls that only wait are cancelled, because each step sends the requests of the mix
-//! from index 0 or, with an objective, from where the earlier steps at its cap ended. No exchange is
-//! in flight when the driver returns, however the sweep ended.
+//! from index 0 or, with an objective, from where the earlier steps at its cap ended. No exchange
+//! is in flight when the driver returns, however the sweep ended.
 
 mod active_calls;
 mod blocked_by;

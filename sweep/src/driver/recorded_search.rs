@@ -35,8 +35,8 @@ impl SearchSession {
         Self { search, tally: StepTally::default(), journal: None }
     }
 
-    /// Sets the journal to which all later events are written. What the sweep has spent is read from
-    /// `hub`.
+    /// Sets the journal to which all later events are written. What the sweep has spent is read
+    /// from `hub`.
     pub(crate) fn set_journal(&mut self, journal: Journal, hub: Arc<EventHub>) {
         let spend_written_at = hub.clock.now();
         self.journal = Some(OpenJournal { journal, hub, spend_written_at });

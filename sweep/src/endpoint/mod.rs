@@ -201,8 +201,8 @@ impl std::fmt::Debug for Endpoint {
     }
 }
 
-/// Returns `url` without a user, password and query, for messages. Of a text that is not a URL, everything up
-/// to the last `@` may be a password.
+/// Returns `url` without a user, password and query, for messages. Of a text that is not a URL,
+/// everything up to the last `@` may be a password.
 pub fn redacted_url(url: &str) -> String {
     let url = url.split('?').next().unwrap_or_default();
     if let Ok(parsed) = url.parse::<Uri>()
@@ -220,8 +220,8 @@ pub fn redacted_url(url: &str) -> String {
     }
 }
 
-/// Returns whether `authority` has no port or a numeric one. [`Uri`] also accepts `user:secret`, the start of
-/// a user and a password that contains `/`.
+/// Returns whether `authority` has no port or a numeric one. [`Uri`] also accepts `user:secret`,
+/// the start of a user and a password that contains `/`.
 fn has_valid_port(authority: &Authority) -> bool {
     let host_and_port = authority.as_str().rsplit('@').next();
     host_and_port == Some(authority.host()) || authority.port_u16().is_some()

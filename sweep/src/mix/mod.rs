@@ -100,8 +100,8 @@ enum Source {
 
 impl Mix {
     /// Returns the mix that `options` describes. Reads and checks the file that it names, if any.
-    /// If `exact` is `true`, requests with an output limit contain vLLM's keys that force answers to
-    /// that length.
+    /// If `exact` is `true`, requests with an output limit contain vLLM's keys that force answers
+    /// to that length.
     pub(crate) fn load(
         options: &MixOptions,
         seed: u64,
@@ -232,8 +232,8 @@ impl Mix {
     }
 
     /// Adjusts the lengths of later prompts to the server's tokenizer. `counted` is the number of
-    /// prompt tokens that the server counted for `work`, which should be of mean length: the tokens of
-    /// a chat template count more in a shorter prompt. The total adjustment is limited to a
+    /// prompt tokens that the server counted for `work`, which should be of mean length: the tokens
+    /// of a chat template count more in a shorter prompt. The total adjustment is limited to a
     /// factor of four in either direction.
     pub(crate) fn calibrate(&mut self, work: &Work, counted: u64) {
         if work.input > 0 && counted > 0 {

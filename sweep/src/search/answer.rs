@@ -233,8 +233,8 @@ fn binding(policy: &Policy, settings: &SearchSettings, cap: usize) -> Binding {
     }
 }
 
-/// Returns what limits the answer `cap` as far as the rejected caps and the goodput curve show. A full
-/// KV cache counts only if the goodput falls above `cap`.
+/// Returns what limits the answer `cap` as far as the rejected caps and the goodput curve show. A
+/// full KV cache counts only if the goodput falls above `cap`.
 fn curve_binding(policy: &Policy, settings: &SearchSettings, cap: usize) -> Binding {
     let evidence = &policy.evidence;
     // Several more slots gained hardly anything before any call was rejected.

@@ -1,5 +1,5 @@
-//! Confirms the answer: measures it and another cap in turn, twice each. If the interval is then too
-//! wide because of noise, measures them again.
+//! Confirms the answer: measures it and another cap in turn, twice each. If the interval is then
+//! too wide because of noise, measures them again.
 
 use super::SearchSettings;
 use super::answer;

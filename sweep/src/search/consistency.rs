@@ -119,8 +119,8 @@ impl Evidence {
         (change.abs() > least && change.abs() > threshold * error).then_some(change)
     }
 
-    /// Returns `true` if two steps at the same cap have the same service time, within the thresholds
-    /// [`MIN_CHANGE`] and [`EVIDENT_ERRORS`].
+    /// Returns `true` if two steps at the same cap have the same service time, within the
+    /// thresholds [`MIN_CHANGE`] and [`EVIDENT_ERRORS`].
     pub(super) fn agree(&self, one: &StepSummary, other: &StepSummary) -> bool {
         let times = one.service.at(self.work()).zip(other.service.at(self.work()));
         times.is_some_and(|(one, other)| {

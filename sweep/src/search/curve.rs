@@ -87,8 +87,8 @@ impl Curve {
         Some(Self { points, shape, share })
     }
 
-    /// Returns the share of the calls that meet the latency objectives, or `None` if all calls do, or
-    /// if their shares do not lie on a smooth curve.
+    /// Returns the share of the calls that meet the latency objectives, or `None` if all calls do,
+    /// or if their shares do not lie on a smooth curve.
     pub(super) fn share_in_time(&self) -> Option<ShareInTime> {
         self.share
     }
@@ -109,8 +109,8 @@ impl Curve {
         share * self.shape.as_ref().and_then(|shape| shape.at(cap)).unwrap_or_else(|| self.between(cap))
     }
 
-    /// Returns the value at a cap on the straight line, in log-log scale, between the points next to
-    /// it: the throughput if the share of the calls in time is known, otherwise the goodput.
+    /// Returns the value at a cap on the straight line, in log-log scale, between the points next
+    /// to it: the throughput if the share of the calls in time is known, otherwise the goodput.
     fn between(&self, cap: usize) -> f64 {
         let value = |point: &Point| fitted(point, self.share).goodput.value;
         let above = self.points.iter().position(|point| point.cap >= cap);
@@ -137,8 +137,8 @@ impl Curve {
     }
 }
 
-/// Returns `point` with the value to which the shape is fitted as its goodput: the throughput if the
-/// share of the calls in time is known separately, otherwise the goodput.
+/// Returns `point` with the value to which the shape is fitted as its goodput: the throughput if
+/// the share of the calls in time is known separately, otherwise the goodput.
 fn fitted(point: &Point, share: Option<ShareInTime>) -> Point {
     Point { goodput: if share.is_some() { point.throughput } else { point.goodput }, ..*point }
 }

@@ -26,9 +26,9 @@ pub(super) struct EngineQueue {
     pub(super) waiting: f64,
     /// Whether the KV cache is full at `cap`.
     pub(super) is_kv_full: bool,
-    /// Highest cap that can be the knee. A few more calls than the engine runs keep its slots in use
-    /// while a call is replaced by the next one. If the KV cache is full, the number of calls that
-    /// the engine runs varies, so that the knee may be higher.
+    /// Highest cap that can be the knee. A few more calls than the engine runs keep its slots in
+    /// use while a call is replaced by the next one. If the KV cache is full, the number of calls
+    /// that the engine runs varies, so that the knee may be higher.
     pub(super) highest_knee: usize,
 }
 
@@ -55,24 +55,24 @@ impl Evidence {
         Some(EngineQueue { cap, running, waiting: lowest.waiting, is_kv_full, highest_knee })
     }
 
-    /// Returns `true` if the only step at `cap` had no call waiting in the engine. A throughput that
-    /// does not rise then has another cause, for example another program.
+    /// Returns `true` if the only step at `cap` had no call waiting in the engine. A throughput
+    /// that does not rise then has another cause, for example another program.
     pub(super) fn is_idle_engine_slow(&self, cap: usize) -> bool {
         let mut steps = self.accepted().filter(|summary| summary.cap == cap);
         let first = steps.next().and_then(|summary| summary.engine);
         first.is_some_and(|engine| engine.waiting < MIN_WAITING) && steps.next().is_none()
     }
 
-    /// Returns `true` if the steps are noisy and no call waited in the engine at `cap`. A goodput that
-    /// seems to rise no further then proves little.
+    /// Returns `true` if the steps are noisy and no call waited in the engine at `cap`. A goodput
+    /// that seems to rise no further then proves little.
     pub(super) fn may_hide_a_rise(&self, cap: usize) -> bool {
         let engine =
             self.accepted().filter(|summary| summary.cap == cap).last().and_then(|summary| summary.engine);
         self.noise() >= NOTABLE && engine.is_some_and(|engine| engine.waiting < MIN_WAITING)
     }
 
-    /// Returns the highest value of a metric in the accepted steps at or above `cap`, or `None` if it
-    /// is unknown.
+    /// Returns the highest value of a metric in the accepted steps at or above `cap`, or `None` if
+    /// it is unknown.
     pub(super) fn engine_from(&self, cap: usize, of: impl Fn(&EngineUse) -> Option<f64>) -> Option<f64> {
         let engines =
             self.accepted().filter(|summary| summary.cap >= cap).filter_map(|summary| summary.engine);

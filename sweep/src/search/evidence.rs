@@ -164,9 +164,9 @@ impl Evidence {
         )
     }
 
-    /// Returns one summary that pools the accepted steps at `cap`, or `None` if there is none. Pools
-    /// all of them or, if the steps are noisy, the faster half, because other programs only slow a
-    /// server.
+    /// Returns one summary that pools the accepted steps at `cap`, or `None` if there is none.
+    /// Pools all of them or, if the steps are noisy, the faster half, because other programs only
+    /// slow a server.
     pub(super) fn pooled(&self, cap: usize) -> Option<StepSummary> {
         let mut steps_at_cap: Vec<&StepSummary> =
             self.accepted().filter(|summary| summary.cap == cap).collect();

@@ -20,8 +20,8 @@ const FLAT_GAIN: f64 = 1.15;
 const BENT_SHARE: f64 = 0.85;
 /// Share of the answer that is measured in the confirmation if a higher cap shows nothing.
 const CONFIRM_BELOW: f64 = 0.8;
-/// If an objective sets the knee, the cap that is measured in the confirmation, divided by the answer.
-/// The shares of late calls at both caps determine the knee with the fewest calls.
+/// If an objective sets the knee, the cap that is measured in the confirmation, divided by the
+/// answer. The shares of late calls at both caps determine the knee with the fewest calls.
 const LATE_CALLS_FACTOR: f64 = 1.6;
 /// The search measures no cap above this multiple of the lowest cap with nearly the best goodput.
 const MAX_KNEE_FACTOR: usize = 4;
@@ -195,8 +195,8 @@ impl Evidence {
         (answer < highest).then(|| above.min(highest))
     }
 
-    /// Returns a cap well above `answer` if an objective sets the knee, otherwise `None`. A step at that
-    /// cap shows how quickly the share of the calls in time falls.
+    /// Returns a cap well above `answer` if an objective sets the knee, otherwise `None`. A step at
+    /// that cap shows how quickly the share of the calls in time falls.
     fn cap_with_late_calls(&self, settings: &SearchSettings, answer: usize) -> Option<usize> {
         let curve = self.curve()?;
         let share = curve.share_in_time()?;

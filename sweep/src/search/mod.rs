@@ -21,7 +21,8 @@
 //! - `next_step` contains the policy, which decides the next step from the `evidence`: first
 //!   upwards, then between a usable and an unusable cap or at the `knee` of the `curve`, and
 //!   finally the `confirmation`. `remaining_calls` estimates their calls. `consistency` detects
-//!   contradictions, and `react_to_failures` resolves them. If a rate limit applies, `rate_limited` decides instead, from the `rate_history`.
+//!   contradictions, and `react_to_failures` resolves them. If a rate limit applies, `rate_limited`
+//!   decides instead, from the `rate_history`.
 //! - `engine_queue` interprets the metrics of the inference engine, and `noise` measures how much
 //!   repeated steps disagree.
 //! - `answer` computes the answer, and `interval` its confidence interval.

@@ -104,8 +104,8 @@ pub(super) struct Policy {
     /// Cap whose last step contradicted other evidence and which is measured again. `None` if there
     /// is none.
     pub(super) contradicting: Option<usize>,
-    /// Last step at `contradicting` that contradicted earlier steps at the same cap. `None` if there
-    /// is none.
+    /// Last step at `contradicting` that contradicted earlier steps at the same cap. `None` if
+    /// there is none.
     pub(super) contradiction: Option<StepSummary>,
     /// Number of steps that are not counted, because they disagree with repeated steps.
     pub(super) outliers: usize,

@@ -126,7 +126,8 @@ impl Policy {
         let has_queue = self.evidence.engine_queue().is_some();
         if let Some(odd) = contradiction.filter(|odd| has_queue || !self.evidence.agree(odd, summary)) {
             // This is noise, not a change of the server: the steps agree neither with earlier ones
-            // nor with each other, or the engine's queue is known, which no change of speed affects.
+            // nor with each other, or the engine's queue is known, which no change of speed
+            // affects.
             self.evidence.push_summary(odd);
             (self.slow_rests, self.dropped_cap) = (0, None);
             return true;

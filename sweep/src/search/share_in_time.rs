@@ -1,10 +1,11 @@
 //! Fits the share of the calls that meet the latency objectives as a function of the cap.
 //!
-//! The share of a single step is known poorly: with 60 calls, its standard error is about 0.05, while
-//! the goodput changes by as much between half of the knee and twice the knee. Therefore, one
-//! curve is fitted to the shares of all caps: the odds that a call is in time are a power of the cap
-//! (logistic regression on the logarithm of the cap). In simulations of vLLM, the exponent is nearly
-//! the same at all caps below the engine's queue, whether prompts or outputs take most of the time.
+//! The share of a single step is known poorly: with 60 calls, its standard error is about 0.05,
+//! while the goodput changes by as much between half of the knee and twice the knee. Therefore, one
+//! curve is fitted to the shares of all caps: the odds that a call is in time are a power of the
+//! cap (logistic regression on the logarithm of the cap). In simulations of vLLM, the exponent is
+//! nearly the same at all caps below the engine's queue, whether prompts or outputs take most of
+//! the time.
 
 use fastrand::Rng;
 
@@ -12,7 +13,8 @@ use super::curve::Point;
 use crate::normal_distribution;
 
 /// Variance of the number of calls in time, divided by that of independent calls. Calls are late
-/// together if an engine computes their prompts in the same steps: 1.5 to 1.9 in simulations of vLLM.
+/// together if an engine computes their prompts in the same steps: 1.5 to 1.9 in simulations of
+/// vLLM.
 const DISPERSION: f64 = 1.8;
 /// Standard deviation of the log odds of a cap around the curve, because the curve is only a model.
 const MODEL_ERROR: f64 = 0.1;
@@ -24,8 +26,8 @@ const LOG_ODDS: f64 = 10.0;
 /// Maximum number of iterations of the fit, and the maximum change of a parameter in each.
 const ITERATIONS: usize = 40;
 const MAX_CHANGE: f64 = 2.0;
-/// The curve fits the measurements only if each number of calls in time differs from the expected one
-/// by at most this number of standard errors and one call.
+/// The curve fits the measurements only if each number of calls in time differs from the expected
+/// one by at most this number of standard errors and one call.
 const MAX_RESIDUAL_ERRORS: f64 = 3.0;
 
 /// Share of the calls in time: its log odds at a cap are `log_odds - exponent * ln(cap / centre)`.

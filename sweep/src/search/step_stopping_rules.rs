@@ -15,9 +15,10 @@ pub(super) const CONFIRM_ANSWER: StoppingRule =
 /// Stopping rule of a step that confirms the cap above the answer.
 pub(super) const CONFIRM_ABOVE: StoppingRule =
     StoppingRule { calls: 24, error: 0.025, most: 40, accept: false };
-/// Stopping rule of a step that confirms an answer, or the cap above it, if calls miss an objective.
-/// The step is long, because a short step after a rise of the cap overestimates the share of the calls
-/// in time: at first, many calls start together, and then few start in the same step of the engine.
+/// Stopping rule of a step that confirms an answer, or the cap above it, if calls miss an
+/// objective. The step is long, because a short step after a rise of the cap overestimates the
+/// share of the calls in time: at first, many calls start together, and then few start in the same
+/// step of the engine.
 pub(super) const CONFIRM_OBJECTIVE: StoppingRule =
     StoppingRule { calls: 56, error: 0.02, most: 84, accept: false };
 /// Stopping rule of a reference step, which measures a cap that was measured before.

@@ -33,8 +33,8 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Creates an entry whose clients know nothing of each other. `make` creates the chooser of one client
-    /// from a seed.
+    /// Creates an entry whose clients know nothing of each other. `make` creates the chooser of one
+    /// client from a seed.
     fn new(
         short: &'static str,
         name: &'static str,

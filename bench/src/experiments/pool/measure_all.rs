@@ -163,8 +163,9 @@ impl SettingFigures {
         self.entries.iter().zip(&self.runs).filter(move |(entry, _)| selects(entry)).map(|(_, runs)| runs)
     }
 
-    /// Records the pass criteria for p99 TTFT and prefix hits, for clients that know nothing of each other and
-    /// for those that share the pool. Each figure is compared with the best value that an oracle reaches in it.
+    /// Records the pass criteria for p99 TTFT and prefix hits, for clients that know nothing of
+    /// each other and for those that share the pool. Each figure is compared with the best value
+    /// that an oracle reaches in it.
     fn against_the_oracle(&self, report: &mut Report) {
         for (role, sharing, most_p99) in [(Role::Ours, "", 1.5), (Role::Sharing, ", sharing", 1.3)] {
             if let Some(runs) = self.of(|entry| entry.role == role).next() {

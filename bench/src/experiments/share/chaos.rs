@@ -1,5 +1,5 @@
-//! `share-chaos`: kills and stops processes, and checks the cap, the calls of the others, and how soon
-//! all slots are used again.
+//! `share-chaos`: kills and stops processes, and checks the cap, the calls of the others, and how
+//! soon all slots are used again.
 
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
@@ -60,7 +60,8 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// Evaluates a run from the start of the first process, the first and the last fault, and the end.
+    /// Evaluates a run from the start of the first process, the first and the last fault, and the
+    /// end.
     pub(super) fn evaluate(
         upstream: &Upstream,
         [began, first, last, end]: [Instant; 4],
@@ -83,8 +84,8 @@ impl Run {
         run
     }
 
-    /// Adds the figures and bars of the faults `name`, with the bars on the excess and on the seconds to
-    /// full use.
+    /// Adds the figures and bars of the faults `name`, with the bars on the excess and on the
+    /// seconds to full use.
     pub(super) fn add_to(&self, report: &mut Report, name: &str, excess: usize, full_after: f64) {
         let key = |what: &str| format!("{name}: {what}");
         report.figure(key("peak in flight"), self.peak as f64);
@@ -136,7 +137,8 @@ fn full_after(timeline: &Timeline, last_fault: Instant, end: Instant) -> f64 {
 }
 
 impl Cluster<'_> {
-    /// Kills a random process and the one with the broker in turn. Returns the time of the last fault.
+    /// Kills a random process and the one with the broker in turn. Returns the time of the last
+    /// fault.
     fn kill_every(&mut self, interval: Duration) -> Fallible<Instant> {
         let start = std_now();
         let mut last = start;
@@ -182,7 +184,8 @@ impl Cluster<'_> {
         self.failures.extend(self.members.iter().flat_map(Member::failures));
     }
 
-    /// Returns the member whose process holds the lock of the broker, as far as the kernel lists it.
+    /// Returns the member whose process holds the lock of the broker, as far as the kernel lists
+    /// it.
     fn broker(&self) -> Option<usize> {
         let generation =
             std::fs::read_to_string(self.directory.broker_file(".generation")).unwrap_or_default();

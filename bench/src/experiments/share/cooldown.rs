@@ -21,10 +21,11 @@ const ON_ITS_WAY: Duration = Duration::from_millis(50);
 
 /// What the upstream saw after a 429.
 struct Cooldown {
-    /// The seconds until the last call of another process arrived that did not wait for Retry-After.
+    /// The seconds until the last call of another process arrived that did not wait for
+    /// Retry-After.
     last_after: f64,
-    /// The number of calls of other processes that arrived later than [`ON_ITS_WAY`], and earlier than
-    /// Retry-After says.
+    /// The number of calls of other processes that arrived later than [`ON_ITS_WAY`], and earlier
+    /// than Retry-After says.
     late: usize,
     /// The seconds from the time that Retry-After says until the first call.
     resumed_after: f64,

@@ -40,8 +40,8 @@ pub(crate) fn measure() -> Fallible<Report> {
     Ok(report)
 }
 
-/// Times a slot and a whole call with and without a share, in turn. The minimum over the rounds is what
-/// other work on the machine affects least.
+/// Times a slot and a whole call with and without a share, in turn. The minimum over the rounds is
+/// what other work on the machine affects least.
 fn measure_times(report: &mut Report) -> Fallible<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let name = format!("bench-{}", std::process::id());
@@ -110,8 +110,8 @@ pub(super) fn instant() -> Transport {
     }))
 }
 
-/// Counts the messages of 16 processes under load. One has the broker. The others reach it through a
-/// relay.
+/// Counts the messages of 16 processes under load. One has the broker. The others reach it through
+/// a relay.
 fn measure_messages(report: &mut Report) -> Fallible<()> {
     const PROCESSES: usize = 16;
     // The light processes have calls at random times, as many as a tenth of the slots serve.

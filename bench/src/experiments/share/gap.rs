@@ -98,8 +98,8 @@ pub(crate) fn measure() -> Fallible<Report> {
     Ok(report)
 }
 
-/// Measures all numbers of processes, loads and service times with a shared cap. The processes use the
-/// store `redis` if it is given. `each` gets the report, the name and the run of each case.
+/// Measures all numbers of processes, loads and service times with a shared cap. The processes use
+/// the store `redis` if it is given. `each` gets the report, the name and the run of each case.
 pub(super) fn measure_shared(
     report: &mut Report,
     mut each: impl FnMut(&mut Report, &str, &Run),
@@ -115,7 +115,8 @@ pub(super) fn measure_shared(
     Ok(())
 }
 
-/// Returns the name, the processes, the load, the service time in seconds and the bar on the gap of each case.
+/// Returns the name, the processes, the load, the service time in seconds and the bar on the gap of
+/// each case.
 fn cases() -> impl Iterator<Item = (String, usize, Load, f64, f64)> {
     let loads = [(Load::Even, "even"), (Load::Uneven, "uneven")];
     PROCESSES.into_iter().flat_map(move |processes| {

@@ -20,8 +20,8 @@ pub(super) const TPM: u64 = 600_000;
 /// The maximum output of a call, in tokens.
 pub(super) const MAX_OUTPUT: u64 = 400;
 
-/// Plays all cases at the same time, because each takes minutes and little of the processor. Passes the
-/// time of the first call to `play`, and returns its results.
+/// Plays all cases at the same time, because each takes minutes and little of the processor. Passes
+/// the time of the first call to `play`, and returns its results.
 pub(super) fn play_all<C: Sync, T: Send>(
     cases: &[C],
     play: impl Fn(&C, Instant) -> Fallible<T> + Sync,

@@ -26,8 +26,8 @@ const BEGINS: &str = "begins";
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Settings {
     pub(super) url: String,
-    /// The name of the share at a local broker or the URL of a Redis server, or `None` if the process
-    /// has its cap alone.
+    /// The name of the share at a local broker or the URL of a Redis server, or `None` if the
+    /// process has its cap alone.
     pub(super) share: Option<String>,
     /// Whether nothing is admitted after the end of a lease.
     pub(super) strict: bool,

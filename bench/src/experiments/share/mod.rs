@@ -1,8 +1,8 @@
 //! Measures caps that several processes share, over real processes and sockets.
 //!
-//! The upstream runs in the process of the experiment and counts calls by itself. The members are this
-//! program, started again, each with a gate of its own. The store is a local broker, whose files are in
-//! a directory of the experiment, or a Redis server.
+//! The upstream runs in the process of the experiment and counts calls by itself. The members are
+//! this program, started again, each with a gate of its own. The store is a local broker, whose
+//! files are in a directory of the experiment, or a Redis server.
 
 mod chaos;
 mod cooldown;

@@ -1,5 +1,6 @@
-//! What pushes of the local broker are good for, in virtual time: how much of a cap is used if a process hears of
-//! free slots at once, and if it hears of them only when it sends something itself, as it does every half second.
+//! What pushes of the local broker are good for, in virtual time: how much of a cap is used if a
+//! process hears of free slots at once, and if it hears of them only when it sends something
+//! itself, as it does every half second.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};

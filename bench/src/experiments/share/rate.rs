@@ -1,4 +1,5 @@
-//! `share-rate`: processes that share requests and tokens per minute, beside a provider that counts them.
+//! `share-rate`: processes that share requests and tokens per minute, beside a provider that counts
+//! them.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! `share-redis-chaos`: what happens to a cap if processes or the Redis server are killed, stopped, wiped or
-//! cut off.
+//! `share-redis-chaos`: what happens to a cap if processes or the Redis server are killed, stopped,
+//! wiped or cut off.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -33,7 +33,8 @@ enum Faults {
     ServerStops,
     /// The server loses all keys.
     Wipes,
-    /// Half of the processes lose the network for 1 s, and each third time for 12 s. In strict mode.
+    /// Half of the processes lose the network for 1 s, and each third time for 12 s. In strict
+    /// mode.
     Cuts,
 }
 
@@ -127,8 +128,8 @@ fn play(faults: Faults, number: usize) -> Fallible<Run> {
     Ok(Run::evaluate(&upstream, [began, first_fault, last_fault, end], &failures))
 }
 
-/// Passes bytes between members and a server, until it is cut. Its threads end with their connections,
-/// and the one that accepts them with the process.
+/// Passes bytes between members and a server, until it is cut. Its threads end with their
+/// connections, and the one that accepts them with the process.
 struct Relay {
     port: u16,
     is_cut: Arc<AtomicBool>,

@@ -48,7 +48,8 @@ pub(crate) fn measure() -> Fallible<Report> {
     Ok(report)
 }
 
-/// Measures which part of one core it takes in the server that many members tell each other of their calls.
+/// Measures which part of one core it takes in the server that many members tell each other of
+/// their calls.
 fn measure_events(report: &mut Report, what: &str, target: Target) -> Fallible<()> {
     let redis = RedisServer::start(&[])?;
     let target = target.metrics(EngineMetricsPolicy::Off);
@@ -99,8 +100,8 @@ fn slow() -> Transport {
     }))
 }
 
-/// Measures which part of one core the heartbeats of many idle members take in the server, and how long they take
-/// to join again when it has been restarted without its data.
+/// Measures which part of one core the heartbeats of many idle members take in the server, and how
+/// long they take to join again when it has been restarted without its data.
 fn measure_heartbeats(report: &mut Report) -> Fallible<()> {
     let redis = RedisServer::start(&[])?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

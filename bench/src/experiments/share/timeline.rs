@@ -59,8 +59,8 @@ impl Timeline {
     }
 }
 
-/// Returns the total time from `from` to `until` in which slots were used by the calls of `member`, in
-/// seconds.
+/// Returns the total time from `from` to `until` in which slots were used by the calls of `member`,
+/// in seconds.
 pub(super) fn slot_time(calls: &[Call], member: usize, from: Instant, until: Instant) -> f64 {
     let used = |call: &Call| {
         let ended = call.ended.unwrap_or(until).clamp(from, until);

@@ -1,8 +1,8 @@
-//! The upstream: answers each call after a random service time, and records when calls begin and end. It can
-//! answer single calls with a 429.
+//! The upstream: answers each call after a random service time, and records when calls begin and
+//! end. It can answer single calls with a 429.
 //!
-//! It knows nothing of gates. A call begins when its request has arrived, and ends when it is answered
-//! or when its connection is closed.
+//! It knows nothing of gates. A call begins when its request has arrived, and ends when it is
+//! answered or when its connection is closed.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -81,7 +81,8 @@ impl Upstream {
         &self.url
     }
 
-    /// Answers the next call at once with a 429 whose Retry-After header has the whole seconds of `time`.
+    /// Answers the next call at once with a 429 whose Retry-After header has the whole seconds of
+    /// `time`.
     pub(super) fn limit_next_call(&self, time: Duration) {
         *self.state.retry_after.lock() = Some(time);
     }
@@ -156,8 +157,8 @@ async fn serve(mut stream: TcpStream, state: Arc<State>) {
     }
 }
 
-/// Reads a request with its body, and returns the member that sent it. Returns `None` at the end of the
-/// connection.
+/// Reads a request with its body, and returns the member that sent it. Returns `None` at the end of
+/// the connection.
 async fn read_request(stream: &mut TcpStream) -> Option<usize> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {

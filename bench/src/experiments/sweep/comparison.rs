@@ -40,8 +40,8 @@ impl Verdict {
         let truth = curve.truth();
         let yields = match answer.cap {
             None => None,
-            // The yield of a plain cap is measured once and kept. An answer that is not confirmed has
-            // no configuration.
+            // The yield of a plain cap is measured once and kept. An answer that is not confirmed
+            // has no configuration.
             Some(cap) if !curve.has_rates() || !answer.confirmed => Some(curve.at(cap)?),
             Some(cap) => Some(curve.lines(&played.outcome.lines, cap)?),
         };

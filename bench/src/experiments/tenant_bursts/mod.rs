@@ -2,8 +2,9 @@
 //! names, in virtual time.
 //!
 //! The best fixed bounds on the tenant that bursts are searched in the same run: on its calls in
-//! flight, and on those of them that await their first token. The best are those with the most served
-//! calls per time to first token of the other tenants (their *power*), on seeds that are not reported.
+//! flight, and on those of them that await their first token. The best are those with the most
+//! served calls per time to first token of the other tenants (their *power*), on seeds that are not
+//! reported.
 
 mod run_client;
 mod workload;

@@ -92,8 +92,8 @@ impl RunResult {
     }
 }
 
-/// Simulates the calls of a workload with `seed`. `wait` is the maximum time that a call may wait for
-/// the gate or for the bounds.
+/// Simulates the calls of a workload with `seed`. `wait` is the maximum time that a call may wait
+/// for the gate or for the bounds.
 pub(super) fn play(
     contender: Contender,
     workload: &Workload,

@@ -14,8 +14,8 @@ pub(super) struct Workload {
     pub(super) tenants: &'static [TenantLoad],
     /// Minimum and maximum prompt length in tokens. Their logarithms are distributed uniformly.
     prompts: (u32, u32),
-    /// The number of engines. The gate reads the metrics of a single one; of several behind a router
-    /// it does not.
+    /// The number of engines. The gate reads the metrics of a single one; of several behind a
+    /// router it does not.
     pub(super) engines: usize,
     /// Arrivals of the tenants that do not burst. Those of a burst are always paced.
     pub(super) arrivals: Arrivals,
@@ -73,8 +73,8 @@ const TEN_LIGHT: &[TenantLoad] = &[
     steady("A9", 0.3, 36),
 ];
 
-/// The published burst: three tenants, of which B sends 450 calls in 15 s. Then half of it, to a single
-/// engine whose metrics the gate reads.
+/// The published burst: three tenants, of which B sends 450 calls in 15 s. Then half of it, to a
+/// single engine whose metrics the gate reads.
 pub(super) const DEFAULT: [Workload; 3] = [
     Workload { name: "paced", tenants: POST, prompts: (512, 512), engines: 2, arrivals: Arrivals::Paced },
     Workload { name: "Poisson", tenants: POST, prompts: (512, 512), engines: 2, arrivals: Arrivals::Poisson },

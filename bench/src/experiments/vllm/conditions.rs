@@ -4,8 +4,8 @@
 use crate::Fallible;
 use crate::report::Report;
 
-/// The bound on the slowness of a run: the time of its steps, divided by the configured time. Slower
-/// runs do not count.
+/// The bound on the slowness of a run: the time of its steps, divided by the configured time.
+/// Slower runs do not count.
 const SLOWNESS: f64 = 1.1;
 /// Number of times that a run is made, if its steps were too slow, until it counts as invalid.
 const TRIES: usize = 3;
@@ -43,7 +43,8 @@ impl Conditions {
         }
     }
 
-    /// Records the conditions of the runs in `report`. `is_real` is `false` for runs of the simulator.
+    /// Records the conditions of the runs in `report`. `is_real` is `false` for runs of the
+    /// simulator.
     ///
     /// # Errors
     ///

@@ -15,12 +15,12 @@ const ENGINES: &str = include_str!("../../../vllm/engines.json");
 pub(super) enum Profile {
     /// At most 16 sequences run at the same time, and further calls wait in the server's queue.
     Queue,
-    /// Like `Queue`, but a prompt token takes three times as long, which is longer than two cores need
-    /// for it: 0.2 to 0.22 ms in a prompt of 400 to 1,000 tokens.
+    /// Like `Queue`, but a prompt token takes three times as long, which is longer than two cores
+    /// need for it: 0.2 to 0.22 ms in a prompt of 400 to 1,000 tokens.
     Tenants16,
-    /// At most 256 sequences, which is never reached: prompts wait because a step computes a bounded
-    /// number of tokens. Steps take a third longer than in `Tenants16`, because the server's own work
-    /// between steps grows with the sequences.
+    /// At most 256 sequences, which is never reached: prompts wait because a step computes a
+    /// bounded number of tokens. Steps take a third longer than in `Tenants16`, because the
+    /// server's own work between steps grows with the sequences.
     Tenants256,
     /// The KV cache is too small for the calls in the batch, so sequences are preempted.
     Kv,

@@ -29,14 +29,15 @@ const NEARLY_ENOUGH: f64 = 0.93;
 /// What the knee of a server is.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Knee {
-    /// The maximum number of sequences of the engine. Without an objective, and with a KV cache that
-    /// has room for all of them, further calls only wait.
+    /// The maximum number of sequences of the engine. Without an objective, and with a KV cache
+    /// that has room for all of them, further calls only wait.
     Sequences,
-    /// The largest concurrency at which [`QUANTILE`] of the calls have their first token within this
-    /// time, for an objective that calls miss only if they wait in the server.
+    /// The largest concurrency at which [`QUANTILE`] of the calls have their first token within
+    /// this time, for an objective that calls miss only if they wait in the server.
     InTime(Duration),
     /// The smallest concurrency with [`ENOUGH`] of the best goodput: the calls per second that have
-    /// their first token within this time, if any. This is what a sweep reports by its documentation.
+    /// their first token within this time, if any. This is what a sweep reports by its
+    /// documentation.
     Goodput(Option<Duration>),
 }
 

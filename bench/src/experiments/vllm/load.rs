@@ -16,8 +16,8 @@ use tower::ServiceExt;
 
 /// The name under which `bench/vllm/run.py` serves the model.
 pub(super) const MODEL: &str = "tiny";
-/// The number of distinct words of the prompts. The model's vocabulary has the words `w0` to `w1999`,
-/// and each word is one token.
+/// The number of distinct words of the prompts. The model's vocabulary has the words `w0` to
+/// `w1999`, and each word is one token.
 const WORDS: u32 = 2_000;
 /// The number of tokens that the chat template of `bench/vllm/make_model.py` adds to one message.
 const TEMPLATE_TOKENS: u32 = 3;
@@ -203,8 +203,8 @@ pub(super) fn request(base: &str, (prompt, output): (u32, u32), rng: &mut Rng) -
     chat_request(base, &[json!({"role": "user", "content": words.join(" ")})], prompt, output)
 }
 
-/// Returns a request for a streamed answer of exactly `output` tokens. The header tells the simulator
-/// the length of the prompt in tokens.
+/// Returns a request for a streamed answer of exactly `output` tokens. The header tells the
+/// simulator the length of the prompt in tokens.
 pub(super) fn chat_request(base: &str, messages: &[Value], prompt: u32, output: u32) -> Request<RequestBody> {
     let body = json!({
         "model": MODEL,

@@ -43,8 +43,8 @@ impl Drop for ManagedServer {
     }
 }
 
-/// Sends a signal to the server at `url`. Returns once the signal is sent, and does not wait for its
-/// effect.
+/// Sends a signal to the server at `url`. Returns once the signal is sent, and does not wait for
+/// its effect.
 pub(super) fn signal(url: &str, signal: Signal) -> Fallible<()> {
     let name = match signal {
         Signal::Kill => "kill",

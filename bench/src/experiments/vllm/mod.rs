@@ -59,8 +59,8 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Returns the report of the experiment `name`. With the simulator it is named `simulated`, because
-    /// such a result must not be stored as one of vLLM.
+    /// Returns the report of the experiment `name`. With the simulator it is named `simulated`,
+    /// because such a result must not be stored as one of vLLM.
     fn report(&self, name: &'static str, seeds: impl IntoIterator<Item = u64>) -> Report {
         Report::new(if self.managed { name } else { "simulated" }, seeds)
     }

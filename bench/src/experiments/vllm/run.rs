@@ -20,8 +20,9 @@ pub(super) struct Run {
     pub(super) samples: Vec<Sample>,
     /// Time in which the calls began, in seconds.
     pub(super) lasts: f64,
-    /// The time of a step divided by the configured time, at the worst moment: lone calls before and
-    /// after the run, and the server's mean time between tokens during the run. 1 in the simulator.
+    /// The time of a step divided by the configured time, at the worst moment: lone calls before
+    /// and after the run, and the server's mean time between tokens during the run. 1 in the
+    /// simulator.
     pub(super) slowness: f64,
 }
 
@@ -55,7 +56,8 @@ impl Run {
         if admitted > 0.0 { self.in_time(objective) / admitted } else { 1.0 }
     }
 
-    /// Returns the number of calls whose first token came within `objective`, and that did not fail.
+    /// Returns the number of calls whose first token came within `objective`, and that did not
+    /// fail.
     fn in_time(&self, objective: Duration) -> f64 {
         let good = |call: &&Call| call.end != End::Failed && call.ttft.is_some_and(|ttft| ttft <= objective);
         self.calls.iter().filter(good).count() as f64
@@ -148,7 +150,8 @@ fn expected_gaps_ms(step: &StepCost, samples: &[Sample]) -> Option<f64> {
     let computed = |sample: &Sample| sample.prompt_tokens - sample.prefix_hits;
     let prompt_tokens_per_ms = (computed(last) - computed(first)) / ((last.at - first.at) * 1e3);
     let decode_ms = step.base_ms + step.per_sequence_ms * running;
-    // Steps of `decode_ms + per_prompt_token_ms * tokens`, with `prompt_tokens_per_ms * step` tokens.
+    // Steps of `decode_ms + per_prompt_token_ms * tokens`, with `prompt_tokens_per_ms * step`
+    // tokens.
     let gap_ms = decode_ms / (1.0 - step.per_prompt_token_ms * prompt_tokens_per_ms);
     (!busy.is_empty()).then_some(gap_ms * (last.gaps - first.gaps))
 }

@@ -33,7 +33,8 @@ const SETTLES: Duration = Duration::from_secs(60);
 pub(super) const SIMULATOR: &str = "http://localhost";
 /// Prompt and output of a lone call, in tokens.
 const LONE: (u32, u32) = (100, 21);
-/// Number of lone calls of which [`front_end`] takes the median. The first call of a server is slow.
+/// Number of lone calls of which [`front_end`] takes the median. The first call of a server is
+/// slow.
 const LONE_CALLS: usize = 9;
 
 /// A call that the server computed alone.
@@ -98,8 +99,8 @@ impl Runner {
         Ok(runner)
     }
 
-    /// Makes the calls of `plan`, and prints the figures. Repeats the run if the steps of the server
-    /// were too slow.
+    /// Makes the calls of `plan`, and prints the figures. Repeats the run if the steps of the
+    /// server were too slow.
     pub(super) fn play(&mut self, scenario: &str, contender: Contender, plan: &Plan) -> Fallible<Run> {
         let Self { engine, server, runtime, conditions } = self;
         let play = || {
@@ -178,8 +179,8 @@ async fn play_in_real_time(url: &str, step: &StepCost, contender: Contender, pla
     let before = lone_slowness(&wire, url, step).await?;
     let (client, gate) = contender.client(url, None)?;
     if let Contender::Gates { count, .. } = contender {
-        // Calls take turns between the gates. A new Redis server grants few slots at first, so these
-        // may be refused.
+        // Calls take turns between the gates. A new Redis server grants few slots at first, so
+        // these may be refused.
         for _ in 0..count {
             let _ = lone_call(&client, url).await;
         }
@@ -210,8 +211,8 @@ async fn play(
     (calls, samples)
 }
 
-/// Waits until the server has no calls, and makes a lone call. Returns the time of its steps, divided
-/// by the configured time.
+/// Waits until the server has no calls, and makes a lone call. Returns the time of its steps,
+/// divided by the configured time.
 pub(super) async fn lone_slowness(wire: &Transport, url: &str, step: &StepCost) -> Fallible<f64> {
     settle(wire, url).await?;
     Ok(lone_call(wire, url).await?.step_ms / (step.base_ms + step.per_sequence_ms))

@@ -1,5 +1,5 @@
-//! `vllm-share`: eight gates that share an adaptive limit in front of one server, over a local broker and over
-//! Redis, beside one gate, and beside eight gates that share nothing.
+//! `vllm-share`: eight gates that share an adaptive limit in front of one server, over a local
+//! broker and over Redis, beside one gate, and beside eight gates that share nothing.
 
 use std::time::Duration;
 
@@ -25,7 +25,8 @@ const LENGTHS: Lengths = Lengths { prompt: (20, 200), output: (16, 48) };
 
 /// The minimum goodput, divided by that of one gate.
 const GOODPUT: f64 = 0.95;
-/// By how much the share of the admitted calls that meet the objective may be less than with one gate.
+/// By how much the share of the admitted calls that meet the objective may be less than with one
+/// gate.
 const IN_TIME: f64 = 0.02;
 
 /// Runs each load with all contenders, and returns the report.

@@ -30,9 +30,9 @@ use crate::{Fallible, virtual_time};
 /// The seed of the first run. No constant of the search was chosen on this seed.
 const SEED: u64 = 65;
 
-/// The objective for the time to the first token. Calls that wait in the server miss it. Of the calls
-/// with slow prompts, some miss it from a few sequences on, because the prompts of others are computed
-/// in the same steps.
+/// The objective for the time to the first token. Calls that wait in the server miss it. Of the
+/// calls with slow prompts, some miss it from a few sequences on, because the prompts of others are
+/// computed in the same steps.
 const OBJECTIVE: Duration = Duration::from_millis(200);
 
 /// The number of calls whose lengths are drawn. A sweep repeats them in random order.
@@ -65,8 +65,8 @@ pub(crate) struct SweepArgs {
     /// per sequence and per prompt token in it.
     #[arg(long, value_names = ["STEP", "SEQUENCE", "TOKEN"], num_args = 3, conflicts_with = "managed")]
     step: Vec<f64>,
-    /// Let another program use one core in bursts of 4 s, with pauses of 6 s. Sweeps then count even
-    /// if the steps of the server are slow.
+    /// Let another program use one core in bursts of 4 s, with pauses of 6 s. Sweeps then count
+    /// even if the steps of the server are slow.
     #[arg(long, requires = "managed")]
     busy: bool,
 }
@@ -202,8 +202,9 @@ async fn play_vllm(
     Ok(Played { slowness: before.max(after), ..played })
 }
 
-/// Sweeps the server at the base URL `url` with the options of `tidegate sweep --trace FILE
-/// --exact-output`, and with `--ttft` if the scenario has an objective. `extend` may add to the sweep.
+/// Sweeps the server at the base URL `url` with the options of
+/// `tidegate sweep --trace FILE --exact-output`, and with `--ttft` if the scenario has an
+/// objective. `extend` may add to the sweep.
 async fn play(
     scenario: &Scenario,
     seed: u64,
@@ -314,8 +315,8 @@ const FIGURES: [Figure; 6] = [
     ("calls in flight", |it| it.in_flight as f64),
 ];
 
-/// Returns the larger distance between the answer and an end of its interval, divided by the answer.
-/// Infinite without an answer, or if the interval is open.
+/// Returns the larger distance between the answer and an end of its interval, divided by the
+/// answer. Infinite without an answer, or if the interval is open.
 fn widest_side(played: &Played) -> f64 {
     let answer = &played.outcome.answer;
     let (Some(cap), Some((low, high)), false) = (answer.cap, answer.interval, answer.open_above) else {

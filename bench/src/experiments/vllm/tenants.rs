@@ -5,8 +5,8 @@
 //! calls of the burst per time to first token of the other tenants (their *power*). The server then
 //! runs them and the bounds beside them, and those with the highest power there are the reference.
 //!
-//! A or C has about a hundred calls in a run, so one or two calls decide its p99. Therefore the gate and
-//! the reference run with several seeds, and medians are compared.
+//! A or C has about a hundred calls in a run, so one or two calls decide its p99. Therefore the
+//! gate and the reference run with several seeds, and medians are compared.
 
 use std::time::Duration;
 
@@ -23,7 +23,8 @@ use super::tenant_rules::{BURSTS, STEADY, TenantRule};
 use crate::report::{Op, Report, Spread};
 use crate::{Fallible, virtual_time};
 
-/// No constant of the tenants' shares was chosen on these seeds. All contenders run with the first one.
+/// No constant of the tenants' shares was chosen on these seeds. All contenders run with the first
+/// one.
 const SEEDS: [u64; 3] = [SEED, 75, 76];
 const SEED: u64 = 71;
 /// The seeds on which the bounds are searched.
@@ -52,7 +53,8 @@ const SCENARIOS: [(&str, Profile, [usize; 8]); 2] = [
 const TTFT: f64 = 1.15;
 /// The highest ratio that is reported. A call without a first token makes a ratio infinite.
 const MOST_RATIO: f64 = 1e3;
-/// The minimum number of served calls of the tenant that bursts, divided by that with the best bounds.
+/// The minimum number of served calls of the tenant that bursts, divided by that with the best
+/// bounds.
 const SERVED: f64 = 0.9;
 
 /// Runs the burst on each server with all contenders, and returns the report.
@@ -197,8 +199,8 @@ fn of<'a>(run: &'a Run, tenant: &'a str) -> impl Iterator<Item = &'a Call> {
     run.calls.iter().filter(move |call| call.tenant == Some(tenant))
 }
 
-/// Returns the 99th percentile of the TTFT of a tenant's calls in milliseconds. A call without a first
-/// token counts as infinitely late.
+/// Returns the 99th percentile of the TTFT of a tenant's calls in milliseconds. A call without a
+/// first token counts as infinitely late.
 fn p99_ms(run: &Run, tenant: &str) -> f64 {
     let ttft = |call: &Call| call.ttft.map_or(f64::INFINITY, |ttft| ttft.as_secs_f64() * 1e3);
     quantile(&mut of(run, tenant).map(ttft).collect::<Vec<f64>>(), 0.99)

@@ -39,9 +39,9 @@ type Scenario = (&'static str, Contender, Load, Lengths);
 
 /// Runs loads against both servers and against the simulator, and returns the report.
 ///
-/// The simulator's steps are as much longer than configured as the server's mean time between tokens
-/// is longer than the simulator's in the same run. Its responses are delayed by the time that the
-/// server's HTTP front end takes in a lone call.
+/// The simulator's steps are as much longer than configured as the server's mean time between
+/// tokens is longer than the simulator's in the same run. Its responses are delayed by the time
+/// that the server's HTTP front end takes in a lone call.
 pub(crate) fn measure(options: &Options) -> Fallible<Report> {
     let mut report = options.report("vllm-truth", [SEED]);
     let mut queue = Runner::new(options, Profile::Queue)?;

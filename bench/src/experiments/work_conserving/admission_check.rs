@@ -197,8 +197,8 @@ impl Accounts {
         }
     }
 
-    /// Returns the highest memory use, in tokens, that the calls in flight reach together with one more. Each
-    /// gains a token per step until its answer is complete.
+    /// Returns the highest memory use, in tokens, that the calls in flight reach together with one
+    /// more. Each gains a token per step until its answer is complete.
     ///
     /// If `caution` is `true`, answers are as much longer as the scheduler may round them.
     fn peak(&self, more: &Call, caution: bool) -> f64 {
@@ -293,10 +293,10 @@ impl Accounts {
     /// Returns `true` if the scheduler may keep a call waiting, although it fits, in favour of an
     /// aged call (one that has waited for the ageing time).
     ///
-    /// The aged call is the head (first call) of the same queue. Or it is the head of a higher lane of
-    /// the same tenant, and lacks tokens of the tenant's own. Or it is the head of another queue whose
-    /// tenant is within its own limits, and it lacks a resource of the target that the given call would
-    /// take.
+    /// The aged call is the head (first call) of the same queue. Or it is the head of a higher lane
+    /// of the same tenant, and lacks tokens of the tenant's own. Or it is the head of another queue
+    /// whose tenant is within its own limits, and it lacks a resource of the target that the given
+    /// call would take.
     pub(super) fn is_held(&self, at: f64, number: u64, call: &Call) -> bool {
         let need = self.need(&call.demand);
         self.heads().into_iter().any(|(line, (head, ahead))| {

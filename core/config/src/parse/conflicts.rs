@@ -40,8 +40,9 @@ pub(super) fn has_objective(target: &TargetConfig) -> bool {
     target.ttft.is_some() || target.lanes.iter().any(|lane| lane.ttft.is_some())
 }
 
-/// Reports each target and tool that refuses calls instead of queueing them, if several processes share its
-/// limits. `config` must have been read from `top` without a problem, so that it has each target of `top`.
+/// Reports each target and tool that refuses calls instead of queueing them, if several processes
+/// share its limits. `config` must have been read from `top` without a problem, so that it has each
+/// target of `top`.
 pub(super) fn check_shared(top: &Given<'_>, config: &Config) {
     if !config.share.is_on() {
         return;
@@ -63,8 +64,8 @@ fn refuses(config: &Config, name: &str) -> bool {
     config.tools.get(name).is_some_and(|tool| tool.on_full == OnFull::Refuse)
 }
 
-/// Reports `on_full` of a target or tool whose limits are shared: at its own key, or at the target if it has
-/// inherited the key.
+/// Reports `on_full` of a target or tool whose limits are shared: at its own key, or at the target
+/// if it has inherited the key.
 fn reject_refusing(given: &Given<'_>) {
     let own = given.get("on_full");
     let key = if own.is_some() { "" } else { "on_full = " };

@@ -233,8 +233,8 @@ impl<'a> TargetReader<'a> {
     }
 }
 
-/// Reads `key`, the name of an environment variable. Reports any other value without repeating it, and
-/// shows `example` instead. Returns `None` if the key is absent or invalid.
+/// Reads `key`, the name of an environment variable. Reports any other value without repeating it,
+/// and shows `example` instead. Returns `None` if the key is absent or invalid.
 pub(super) fn read_variable(given: &Given<'_>, key: &str, example: &str) -> Option<Arc<str>> {
     let given = given.get(key)?;
     match given.value {

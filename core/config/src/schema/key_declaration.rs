@@ -93,8 +93,8 @@ pub(crate) fn names(tables: &[&KeyTable]) -> Vec<&'static str> {
 }
 
 /// Returns the default of a key for the reference page: the value, or `note` in its place. If the
-/// value can be switched off but is not, `note` describes the state in which it is off, and both are
-/// returned. Empty if there is no note and the value is a table of tables, such as `tenants`.
+/// value can be switched off but is not, `note` describes the state in which it is off, and both
+/// are returned. Empty if there is no note and the value is a table of tables, such as `tenants`.
 #[cfg(test)]
 pub(crate) fn default_text<T: super::Setting>(default: &T, bounds: &T::Bounds, note: &str) -> String {
     let can_be_off = matches!(T::kind(bounds), Kind::OrNone(_));
@@ -312,8 +312,8 @@ macro_rules! settings {
             }
         }
     };
-    // A pool is created from its replicas, a configuration by `Config::builder`, and the settings of
-    // shared limits with their store.
+    // A pool is created from its replicas, a configuration by `Config::builder`, and the settings
+    // of shared limits with their store.
     (@new Pool) => {};
     (@new Share) => {};
     (@new ConfigBuilder) => {};

@@ -108,8 +108,8 @@ keywords! {
         /// Rejects calls whose slot is predicted after their deadline or the end of their wait
         /// budget.
         Deadline = "deadline",
-        /// As `deadline`. Also rejects calls whose slot is predicted too late for the TTFT objective
-        /// of their lane.
+        /// As `deadline`. Also rejects calls whose slot is predicted too late for the TTFT
+        /// objective of their lane.
         Objective = "objective",
         /// Rejects no call because of a prediction.
         Off = "off",
@@ -143,9 +143,9 @@ keywords! {
 
     /// Whether the gate reads the metrics of a self-hosted engine behind a target.
     EngineMetricsPolicy {
-        /// Read `/metrics` while calls are made: of a `url` on this machine or in a private network,
-        /// and of other servers whose answers are those of vLLM, if they are in a private network or
-        /// named by `url`. No credentials are sent.
+        /// Read `/metrics` while calls are made: of a `url` on this machine or in a private
+        /// network, and of other servers whose answers are those of vLLM, if they are in a private
+        /// network or named by `url`. No credentials are sent.
         Auto = "auto",
         /// Never.
         Off = "off",

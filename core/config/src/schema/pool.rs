@@ -39,10 +39,10 @@ builders! {
 }
 
 settings! {
-    /// A pool of replicas of one target. Clients call the pool at `http://NAME/v1`, where NAME is the
-    /// name of the target. One of `replicas`, `dns` and `file` lists the replicas; without any of
-    /// them the program sets them (`set_replicas`). A pool has at most 128 replicas. If a file or
-    /// DNS lists more, the first 128 are used.
+    /// A pool of replicas of one target. Clients call the pool at `http://NAME/v1`, where NAME is
+    /// the name of the target. One of `replicas`, `dns` and `file` lists the replicas; without any
+    /// of them the program sets them (`set_replicas`). A pool has at most 128 replicas. If a file
+    /// or DNS lists more, the first 128 are used.
     pub struct PoolConfig, table POOL "PoolConfig", builders [Pool];
     fields {
         /// Where the list of replicas comes from.
@@ -97,10 +97,10 @@ settings! {
         /// The time between two lookups of `dns`, while calls are made. If a lookup fails, the
         /// replicas stay as they are.
         dns_every: <Duration as Setting>::kind(&DNS_EVERY_RANGE) => "5s";
-        /// The path of a file that lists the replicas: TOML or JSON with `replicas`, a JSON list, or
-        /// one URL per line, beside blank lines and `#` comments. It must be a regular file of at
-        /// most 1 MiB. New content is used when two reads 50 ms apart agree. If the file cannot be
-        /// read, the replicas stay as they are.
+        /// The path of a file that lists the replicas: TOML or JSON with `replicas`, a JSON list,
+        /// or one URL per line, beside blank lines and `#` comments. It must be a regular file of
+        /// at most 1 MiB. New content is used when two reads 50 ms apart agree. If the file cannot
+        /// be read, the replicas stay as they are.
         file: Kind::Text("a path") => "none";
         /// The time between two reads of `file`, while calls are made.
         file_every: <Duration as Setting>::kind(&FILE_EVERY_RANGE) => "1s";

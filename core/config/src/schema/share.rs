@@ -43,12 +43,12 @@ settings! {
         password_env: Option<Text> = None;
     }
     keys {
-        /// Where the shared state is stored, which determines the processes that share caps: `"auto"`
-        /// (in Python, the children that a process with a gate forks), `"off"` (none: each has the whole
-        /// caps), `"local"` (processes of the same user on this machine), or the URL of a Redis or
-        /// Valkey server of version 7 or newer, such as `"redis://host:6379/0"`. `rediss` uses TLS. A
-        /// user in the URL requires `password_env`. A cluster and Sentinels have several addresses:
-        /// `"redis://a:6379,b:6379"`.
+        /// Where the shared state is stored, which determines the processes that share caps:
+        /// `"auto"` (in Python, the children that a process with a gate forks), `"off"` (none: each
+        /// has the whole caps), `"local"` (processes of the same user on this machine), or the URL
+        /// of a Redis or Valkey server of version 7 or newer, such as `"redis://host:6379/0"`.
+        /// `rediss` uses TLS. A user in the URL requires `password_env`. A cluster and Sentinels
+        /// have several addresses: `"redis://a:6379,b:6379"`.
         store: ShareStore = ShareStore::Auto, ();
         /// The name of the group: only processes with the same name share caps. It becomes part of
         /// a file name.
@@ -90,8 +90,8 @@ const PRIMARY_NAME: TextRule<Text> = TextRule {
 /// Where the state of caps that several processes share is stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ShareStore {
-    /// On this machine for the children that a Python process with a gate forks, otherwise nowhere. The
-    /// default.
+    /// On this machine for the children that a Python process with a gate forks, otherwise nowhere.
+    /// The default.
     #[default]
     Auto,
     /// Nowhere: each process has the whole caps for itself.
@@ -153,8 +153,8 @@ impl Scalar for ShareStore {
 }
 
 impl RedisUrl {
-    /// Parses a URL of the form `redis://user@host:port,host:port/database`. The error is a hint for
-    /// the user, which does not repeat the URL, because it may have a password.
+    /// Parses a URL of the form `redis://user@host:port,host:port/database`. The error is a hint
+    /// for the user, which does not repeat the URL, because it may have a password.
     fn parse(text: &str) -> Result<Self, &'static str> {
         let (scheme, rest) = text.split_once("://").ok_or("")?;
         let tls = match scheme {
@@ -233,8 +233,8 @@ fn check_store(share: &ShareConfig, given: &Given<'_>) {
 }
 
 impl Config {
-    /// Returns the name of a target or tool whose limits cannot be shared, because it refuses calls instead of
-    /// queueing them: a process gets its part on demand, which takes a moment.
+    /// Returns the name of a target or tool whose limits cannot be shared, because it refuses calls
+    /// instead of queueing them: a process gets its part on demand, which takes a moment.
     pub fn unshareable(&self) -> Option<&str> {
         let target =
             self.targets.iter().find(|target| self.is_unshareable(target)).map(|target| &*target.name);
@@ -242,13 +242,14 @@ impl Config {
         target.or_else(|| tool().map(|(name, _)| name.as_str()))
     }
 
-    /// Returns `true` if the limits of a target cannot be shared. A pool without rates shares no limits.
+    /// Returns `true` if the limits of a target cannot be shared. A pool without rates shares no
+    /// limits.
     pub(crate) fn is_unshareable(&self, target: &TargetConfig) -> bool {
         target.on_full == OnFull::Refuse && (target.pool.is_none() || self.rates_of(target).is_limited())
     }
 
-    /// Returns `true` if processes can share the rates of a target, because no target that uses them
-    /// refuses calls instead of queueing them.
+    /// Returns `true` if processes can share the rates of a target, because no target that uses
+    /// them refuses calls instead of queueing them.
     pub fn can_share_rates(&self, target: &TargetConfig) -> bool {
         target.budget.as_ref().map_or(target.on_full != OnFull::Refuse, |name| self.can_share_budget(name))
     }

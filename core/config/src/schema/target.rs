@@ -61,7 +61,8 @@ settings! {
         /// The retry budget: the number of retries allowed per call of the last 10 s.
         ratio: f64 "retries per call" = 0.2, 0.0..=10.0;
         /// The retry budget: the number of retries allowed in addition, regardless of the calls.
-        /// Processes that share the target divide it, and each has at least one of them unless it is 0.
+        /// Processes that share the target divide it, and each has at least one of them unless it
+        /// is 0.
         reserve: u32 "retries" = 10, 0..=10_000;
     }
 }
@@ -204,8 +205,8 @@ settings! {
         /// What happens to a call that finds no free slot. Retries of a call that was admitted are
         /// queued in either case, at most for `wait`, except with `"refuse"` and a `fallback`.
         on_full: OnFull = OnFull::Wait, ();
-        /// The maximum time of a call, including its wait, retries and stream. The context of a call
-        /// can only shorten it.
+        /// The maximum time of a call, including its wait, retries and stream. The context of a
+        /// call can only shorten it.
         deadline: Duration = DEFAULT_DEADLINE, TIME_RANGE => "10m, or the client's read timeout if that is longer";
         /// The maximum time from the start of an attempt to its first token, for streams. At most
         /// `deadline`.
@@ -216,9 +217,9 @@ settings! {
         /// time the slot of the call is released. Switched off, the time is not limited.
         stall: Option<Duration> = Some(secs(300)), TIME_RANGE;
         /// The objective for the time to first token, including the time in the queue. With it, the
-        /// limit is adaptive by default. For calls that do not stream, the objective bounds only the
-        /// time in the queue: the limit is not decreased because a whole answer takes longer. At
-        /// most `deadline`. Without it, there is no objective.
+        /// limit is adaptive by default. For calls that do not stream, the objective bounds only
+        /// the time in the queue: the limit is not decreased because a whole answer takes longer.
+        /// At most `deadline`. Without it, there is no objective.
         ttft: Option<Duration> = None, TIME_RANGE;
         /// The objective for the time per output token, as the average of a call. Requires an
         /// adaptive limit. At most `deadline`. Without it, there is no objective.
@@ -250,8 +251,9 @@ settings! {
         kv_tokens: Option<u64> "tokens" = None, TOKEN_RANGE => "not known";
         /// The share of the KV memory that admitted calls must leave free.
         kv_headroom: f64 = 0.05, 0.0..=0.9;
-        /// Whether the gate reads the metrics of the engine behind a single endpoint. Its queue then
-        /// bounds an adaptive limit, and the size of its KV memory is known without `kv_tokens`.
+        /// Whether the gate reads the metrics of the engine behind a single endpoint. Its queue
+        /// then bounds an adaptive limit, and the size of its KV memory is known without
+        /// `kv_tokens`.
         metrics: EngineMetricsPolicy = EngineMetricsPolicy::Auto, ();
         /// How the tokens of a prompt are counted before the call is sent.
         tokenizer: Tokenizer = Tokenizer::Learned, ();

@@ -78,7 +78,8 @@ fn invalid_stores_say_what_to_do() {
     }
 }
 
-/// A process asks for slots only while calls wait, so a tool that refuses calls would never get one.
+/// A process asks for slots only while calls wait, so a tool that refuses calls would never get
+/// one.
 #[test]
 fn refusing_tool_keeps_forked_processes_from_sharing() {
     let forked = |tool: serde_json::Value| {

@@ -1,5 +1,6 @@
 //! Queue of the calls of one latency class that await their first token or their response, in the
-//! order in which the limit heard of them. Calls of other processes may have been sent a little earlier.
+//! order in which the limit heard of them. Calls of other processes may have been sent a little
+//! earlier.
 //!
 //! Each operation takes amortized constant time and allocates only when the queue reaches a new
 //! maximum length.

@@ -2,24 +2,26 @@
 //!
 //! # Algorithm
 //!
-//! While the batch of an engine is full, a call gets its first token only after another call has ended.
-//! So it waits longer than the prompts before it take, and the number of calls that are decoded does not
-//! grow. If a call waits that long, and the next call too, without more calls being decoded, the batch is
-//! full, and its size is the maximum number of calls that were decoded in that time.
+//! While the batch of an engine is full, a call gets its first token only after another call has
+//! ended. So it waits longer than the prompts before it take, and the number of calls that are
+//! decoded does not grow. If a call waits that long, and the next call too, without more calls
+//! being decoded, the batch is full, and its size is the maximum number of calls that were decoded
+//! in that time.
 //!
-//! The size grows if more calls are decoded at the same time, and by one if two calls do not wait although
-//! the batch should be full, and no call waits in between. It is forgotten some time after the batch was
-//! last seen to be full.
+//! The size grows if more calls are decoded at the same time, and by one if two calls do not wait
+//! although the batch should be full, and no call waits in between. It is forgotten some time after
+//! the batch was last seen to be full.
 //!
-//! If ends of calls follow each other faster than the engine reads prompts, as with a large batch, a full
-//! batch delays calls little, and its size is not found.
+//! If ends of calls follow each other faster than the engine reads prompts, as with a large batch,
+//! a full batch delays calls little, and its size is not found.
 
 use std::time::{Duration, Instant};
 
 /// Time to the first token from which a call waited for the end of another one, divided by the time
 /// that the prompts of all calls awaiting their first token take on a quiet upstream.
 const WAITED: f64 = 1.5;
-/// The number of calls that do not wait although the batch should be full until its size grows by one.
+/// The number of calls that do not wait although the batch should be full until its size grows by
+/// one.
 const MIN_UNDELAYED: u32 = 2;
 /// Time after which the size is forgotten.
 const KNOWN_FOR: Duration = Duration::from_secs(60);
@@ -29,12 +31,12 @@ const KNOWN_FOR: Duration = Duration::from_secs(60);
 pub(super) struct BatchSize {
     /// The size, and when the batch was last seen to be full.
     known: Option<(Instant, usize)>,
-    /// The maximum number of decoded calls since the first of the last calls in succession that waited.
-    /// `None` if the last call did not wait.
+    /// The maximum number of decoded calls since the first of the last calls in succession that
+    /// waited. `None` if the last call did not wait.
     peak: Option<usize>,
-    /// The number of calls that did not wait although the batch should have been full, since the last call
-    /// that waited and since the size last grew because of such calls. Calls that found the batch not full
-    /// are not counted.
+    /// The number of calls that did not wait although the batch should have been full, since the
+    /// last call that waited and since the size last grew because of such calls. Calls that found
+    /// the batch not full are not counted.
     undelayed: u32,
 }
 
@@ -72,8 +74,8 @@ mod tests {
     use super::*;
     use crate::testing::epoch;
 
-    /// Returns the size after first tokens with these numbers of decoded calls and slowdowns, one in each
-    /// second.
+    /// Returns the size after first tokens with these numbers of decoded calls and slowdowns, one
+    /// in each second.
     fn after(tokens: &[(usize, f64)]) -> Option<usize> {
         let (mut batch, zero) = (BatchSize::default(), epoch());
         for (second, (decoded, slowdown)) in tokens.iter().enumerate() {

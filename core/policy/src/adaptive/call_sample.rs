@@ -1,4 +1,5 @@
-//! Descriptions of a call for the adaptive limit: its sample while it is in flight, and how it ended.
+//! Descriptions of a call for the adaptive limit: its sample while it is in flight, and how it
+//! ended.
 
 use std::time::{Duration, Instant};
 
@@ -46,7 +47,8 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Returns the work before the first token, in tokens of prefill. Zero if the call does not stream.
+    /// Returns the work before the first token, in tokens of prefill. Zero if the call does not
+    /// stream.
     pub fn first_token_work(&self) -> u64 {
         self.work
     }
@@ -56,8 +58,8 @@ impl Sample {
         is_streaming(self.class) && self.first_token_at.is_none()
     }
 
-    /// Moves the call to a later time, because its next event is reported late by that time. Latencies are
-    /// then exact. See [`Sample::advance`].
+    /// Moves the call to a later time, because its next event is reported late by that time.
+    /// Latencies are then exact. See [`Sample::advance`].
     pub(crate) fn postpone(&mut self, now: Instant, late_by: Duration) {
         for at in [Some(&mut self.sent.at), self.first_token_at.as_mut()].into_iter().flatten() {
             *at = at.checked_add(late_by).map_or(now, |at| at.min(now));

@@ -6,11 +6,11 @@
 //! A call that arrives between two steps of an engine waits for the next one, so a report may count
 //! waiting calls although the batch has room. As in CoDel, the minimum over several reports is the
 //! *standing queue*. While there is one and the number of running calls does not grow, the engine's
-//! batch is full, and that number is its size. More slots would only move calls from the local queue,
-//! which is ordered by priority and tenant, to the engine's, which is not.
+//! batch is full, and that number is its size. More slots would only move calls from the local
+//! queue, which is ordered by priority and tenant, to the engine's, which is not.
 //!
-//! If the number of running calls grows, the waiting calls are a burst of prompts that the engine has
-//! not read yet. They say nothing about how many answers it can write at the same time.
+//! If the number of running calls grows, the waiting calls are a burst of prompts that the engine
+//! has not read yet. They say nothing about how many answers it can write at the same time.
 //!
 //! The clients of one engine see the same queue, and each cuts its own calls by the same factor, so
 //! that together they fit.
@@ -31,17 +31,18 @@ use crate::push_bounded;
 
 /// Number of consecutive reports with waiting calls that show a standing queue.
 const REPORTS: usize = 3;
-/// Number of reports that are remembered. Their maxima are the size of the batch, and the calls that
-/// the engine has at the same time: when several calls end together, a single report counts fewer.
+/// Number of reports that are remembered. Their maxima are the size of the batch, and the calls
+/// that the engine has at the same time: when several calls end together, a single report counts
+/// fewer.
 const REMEMBERED: usize = 10;
 /// Age beyond which a report is not used.
 const STALE_AFTER: Duration = Duration::from_secs(5);
 /// Time for which the size of the batch limits growth after a standing queue was last seen. The
 /// size can grow, for example when memory becomes free.
 const BATCH_KNOWN_FOR: Duration = Duration::from_secs(30);
-/// Length of the standing queue that is permitted without an objective, as a share of the batch. With
-/// a few waiting calls the batch stays full in the time from the end of a call until the next one
-/// arrives.
+/// Length of the standing queue that is permitted without an objective, as a share of the batch.
+/// With a few waiting calls the batch stays full in the time from the end of a call until the next
+/// one arrives.
 const QUEUE_SHARE: f64 = 1.0 / 16.0;
 /// The same share with an objective, which decides how long calls may wait in the engine. This is
 /// only a bound.
@@ -103,8 +104,8 @@ impl EngineQueue {
         latest.nth(REPORTS - 2).is_some_and(|before| now > before)
     }
 
-    /// Returns the number of slots by which the limit may grow. Infinite if the size of the batch is
-    /// not known.
+    /// Returns the number of slots by which the limit may grow. Infinite if the size of the batch
+    /// is not known.
     pub(super) fn room(&self, now: Instant) -> f64 {
         let batch = self.batch.filter(|(at, _)| now.saturating_duration_since(*at) <= BATCH_KNOWN_FOR);
         match batch {

@@ -6,9 +6,9 @@
 //! Page's CUSUM test (Biometrika, 1954) compares two assumptions about the share of late calls: the
 //! tolerated share, and a larger share, the *breach*. Each call adds the logarithm of the ratio of
 //! the two likelihoods to a sum that does not fall below 0. The limit is cut when the sum reaches
-//! [`CUT_THRESHOLD`]. Three late calls in a row suffice, unless later calls have overtaken them. One
-//! late call in a hundred never does, nor does a share that the class also has on an uncongested
-//! upstream (for example because some prompts are cached).
+//! [`CUT_THRESHOLD`]. Three late calls in a row suffice, unless later calls have overtaken them.
+//! One late call in a hundred never does, nor does a share that the class also has on an
+//! uncongested upstream (for example because some prompts are cached).
 //!
 //! Calls have headroom while their mean normalized latency exceeds the usual one by at most
 //! [`HEADROOM`]. Between headroom and a breach lies a dead band in which the limit stays as it is.
@@ -101,11 +101,11 @@ impl Evidence {
         self.log_likelihood >= CUT_THRESHOLD
     }
 
-    /// Adds a late call that later calls have overtaken. Returns `true` if the evidence suffices for a
-    /// cut.
+    /// Adds a late call that later calls have overtaken. Returns `true` if the evidence suffices
+    /// for a cut.
     ///
-    /// A single queue does not delay such calls, but one of several queues may. The tolerated share is
-    /// therefore at least [`TOLERATED_OVERTAKEN_SHARE`].
+    /// A single queue does not delay such calls, but one of several queues may. The tolerated share
+    /// is therefore at least [`TOLERATED_OVERTAKEN_SHARE`].
     pub(super) fn observe_overtaken(&mut self, usual: UsualLatency) -> bool {
         let tolerated = usual.late_share.clamp(TOLERATED_OVERTAKEN_SHARE, MAX_USUAL_SHARE);
         self.log_likelihood += ((tolerated + BREACH_MARGIN) / tolerated).ln();

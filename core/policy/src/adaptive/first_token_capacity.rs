@@ -3,21 +3,21 @@
 //! # Algorithm
 //!
 //! By Little's law, the work in an upstream that does not queue is the rate of first tokens times
-//! their *quiet* time, that is, the time that a first token takes on an uncongested upstream. If the
-//! calls that await their first token have the work `w` and each takes `s` times its quiet time, the
-//! upstream works on `w / s` of it, and the rest is queued. Throughput is in proportion to `w / s` and
-//! delay to `s`, so the capacity follows `w / s²`, which also counts what the queue costs. Like the
-//! window of TCP Vegas, it exceeds this by about a call, so that it can grow.
+//! their *quiet* time, that is, the time that a first token takes on an uncongested upstream. If
+//! the calls that await their first token have the work `w` and each takes `s` times its quiet
+//! time, the upstream works on `w / s` of it, and the rest is queued. Throughput is in proportion
+//! to `w / s` and delay to `s`, so the capacity follows `w / s²`, which also counts what the queue
+//! costs. Like the window of TCP Vegas, it exceeds this by about a call, so that it can grow.
 //!
-//! The quiet time is learned per class of prompt length, from calls that were sent while others used
-//! less than half of the capacity. It is the mean minus the mean deviation, because even few calls
-//! sometimes queue behind each other, but at least a quarter of the mean.
+//! The quiet time is learned per class of prompt length, from calls that were sent while others
+//! used less than half of the capacity. It is the mean minus the mean deviation, because even few
+//! calls sometimes queue behind each other, but at least a quarter of the mean.
 //!
 //! The first quiet times must be those of calls that are alone. If calls overlap from the start, as
-//! after a restart during a burst, no call is alone until tenants are held for the capacity. Until the
-//! quiet time of a class is *measured* by calls that are alone, it is therefore
-//! [estimated](super::loaded_times) from calls under load. An estimate may hold tenants. It does not
-//! raise the slots, and the capacity begins anew when a quiet time is measured.
+//! after a restart during a burst, no call is alone until tenants are held for the capacity. Until
+//! the quiet time of a class is *measured* by calls that are alone, it is therefore
+//! [estimated](super::loaded_times) from calls under load. An estimate may hold tenants. It does
+//! not raise the slots, and the capacity begins anew when a quiet time is measured.
 //!
 //! The capacity is updated only by calls that were sent when it was used up, because other calls
 //! show nothing about a higher one. It starts with two calls and, as in slow start, grows by each
@@ -45,16 +45,16 @@ const FIRST_CALLS: f64 = 2.0;
 const WEIGHT: f64 = 1.0 / 8.0;
 /// Share of the capacity below which the other calls do not slow down a call.
 const QUIET_SHARE: f64 = 0.5;
-/// Minimum quiet time as a share of the mean time. If a few calls take many times as long as the others, the
-/// deviation may exceed the mean.
+/// Minimum quiet time as a share of the mean time. If a few calls take many times as long as the
+/// others, the deviation may exceed the mean.
 const MIN_QUIET_SHARE: f64 = 0.25;
 /// Upper bound of the time of a first token divided by its quiet time.
 const MAX_SLOWDOWN: f64 = 100.0;
 /// Number of calls from which the quiet time of a class is known.
 const MIN_SAMPLES: u32 = 4;
 
-/// Returns the work that the upstream does before the first token of a call with a prompt of `input`
-/// tokens, in tokens of prefill.
+/// Returns the work that the upstream does before the first token of a call with a prompt of
+/// `input` tokens, in tokens of prefill.
 pub(super) fn first_token_work(input: u64) -> u64 {
     input.saturating_add(FIXED_WORK)
 }
@@ -119,8 +119,8 @@ impl FirstTokenCapacity {
         awaiting == 0 || awaiting as f64 + self.call <= self.work()
     }
 
-    /// Returns how many more calls of the mean work the capacity has room for while calls with the work
-    /// `awaiting` await their first token. Zero before a quiet time is measured.
+    /// Returns how many more calls of the mean work the capacity has room for while calls with the
+    /// work `awaiting` await their first token. Zero before a quiet time is measured.
     pub(super) fn room(&self, awaiting: u64) -> f64 {
         let room = |capacity: f64| ((capacity - awaiting as f64) / self.call).max(0.0).floor();
         self.work.filter(|_| self.is_measured).map_or(0.0, room)
@@ -139,8 +139,8 @@ impl FirstTokenCapacity {
         Some((quiet.mean - quiet.deviation).max(MIN_QUIET_SHARE * quiet.mean).max(f64::MIN_POSITIVE))
     }
 
-    /// Records a first token that took `seconds`. `work` is that of the call, and `awaiting` that of
-    /// all calls that awaited their first token when the call was sent, including its own.
+    /// Records a first token that took `seconds`. `work` is that of the call, and `awaiting` that
+    /// of all calls that awaited their first token when the call was sent, including its own.
     pub(super) fn observe(&mut self, class: usize, work: u64, awaiting: u64, seconds: f64) {
         let (work, awaiting) = (work as f64, awaiting as f64);
         let others = awaiting - work;
@@ -197,9 +197,9 @@ mod tests {
         capacity
     }
 
-    /// Returns the capacity in calls after 2,000 first tokens of equal calls. At least `least` calls
-    /// await their first token, and more as long as there is room. `took` returns the time of a first
-    /// token in seconds by their number.
+    /// Returns the capacity in calls after 2,000 first tokens of equal calls. At least `least`
+    /// calls await their first token, and more as long as there is room. `took` returns the time of
+    /// a first token in seconds by their number.
     fn learned(mut capacity: FirstTokenCapacity, least: u64, took: impl Fn(u64) -> f64) -> f64 {
         let call = 512;
         for _ in 0..2_000 {
@@ -212,8 +212,8 @@ mod tests {
         capacity.work() / call as f64
     }
 
-    /// Returns the time of a first token in seconds at an upstream that reads `parallel` prompts at the
-    /// same time, each in 1 s.
+    /// Returns the time of a first token in seconds at an upstream that reads `parallel` prompts at
+    /// the same time, each in 1 s.
     fn parallel_time(parallel: f64) -> impl Fn(u64) -> f64 + Copy {
         move |awaiting| (awaiting as f64 / parallel).max(1.0)
     }
@@ -247,8 +247,8 @@ mod tests {
         assert_eq!((capacity.room(0), capacity.measured_quiet(0)), (0.0, None));
     }
 
-    /// Before it is corrected, the estimate is too low if the upstream reads several prompts at the same
-    /// time.
+    /// Before it is corrected, the estimate is too low if the upstream reads several prompts at the
+    /// same time.
     #[test]
     fn calls_that_are_alone_correct_the_estimate() {
         for parallel in [1.0, 5.0, 20.0, 60.0] {

@@ -23,10 +23,10 @@ const PROOF_SHARE: f64 = 0.125;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Growth {
     /// Slow start: each call that is not late raises the slots by one, so that they double within
-    /// the latency of a call. [`Limit`](super::Limit) raises them further if the upstream could process
-    /// more prompts: streams keep their slots, so few of the calls in flight still await the first
-    /// token that raises the slots. Slow start ends with the first cut for which lowering the
-    /// first-token limit does not suffice.
+    /// the latency of a call. [`Limit`](super::Limit) raises them further if the upstream could
+    /// process more prompts: streams keep their slots, so few of the calls in flight still await
+    /// the first token that raises the slots. Slow start ends with the first cut for which lowering
+    /// the first-token limit does not suffice.
     SlowStart,
     /// Additive increase, used after the first cut if `decrease` is a factor or a step: `n` calls
     /// that are not late raise `n` slots by one.

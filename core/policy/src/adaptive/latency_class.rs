@@ -4,11 +4,11 @@
 //! # Algorithm
 //!
 //! The time to first token is flat in the prompt length at first and then linear, so the latency of
-//! a long prompt is no sign of congestion. Calls are therefore grouped into classes: streaming calls
-//! by their prompt, and other calls by their *work*, which is their answer and a part of their prompt,
-//! because their latency contains both. Each class learns a *baseline*, its mean latency, only while
-//! the upstream is uncongested. A baseline that followed all calls would accept any congestion as
-//! usual after a while, and the limit would grow with it.
+//! a long prompt is no sign of congestion. Calls are therefore grouped into classes: streaming
+//! calls by their prompt, and other calls by their *work*, which is their answer and a part of
+//! their prompt, because their latency contains both. Each class learns a *baseline*, its mean
+//! latency, only while the upstream is uncongested. A baseline that followed all calls would accept
+//! any congestion as usual after a while, and the limit would grow with it.
 
 use std::time::{Duration, Instant};
 
@@ -26,10 +26,10 @@ pub(super) const CLASSES: usize = PROMPT_CLASSES + WORK_CLASSES;
 const FIRST_CLASS_WORK: u64 = 32;
 /// Number of prompt tokens that take as long as one output token.
 ///
-/// With the step costs that the simulator has by default, which are calibrated on vLLM, these are 175
-/// prompt tokens if one call runs. If eight run, each also waits for the prompts of the others, and
-/// these are 22. The value is within a factor of three of both, which is how much a call may exceed
-/// the baseline without being late. If it is wrong, it matters only within a class.
+/// With the step costs that the simulator has by default, which are calibrated on vLLM, these are
+/// 175 prompt tokens if one call runs. If eight run, each also waits for the prompts of the others,
+/// and these are 22. The value is within a factor of three of both, which is how much a call may
+/// exceed the baseline without being late. If it is wrong, it matters only within a class.
 const PROMPT_TOKENS_PER_OUTPUT_TOKEN: u64 = 64;
 /// Time that a call takes in addition to its work, in output tokens.
 const FIXED_WORK: f64 = 32.0;
@@ -38,9 +38,9 @@ const FIXED_WORK: f64 = 32.0;
 /// baseline at any load until the first uncongested one, and without an objective they are never
 /// late.
 const MIN_SAMPLES: u32 = 8;
-/// Number of first calls of a class that count as uncongested if at most the initial number of slots
-/// was in use when they were sent, and at most eight. The first answers are few and come from the
-/// fastest calls, so what is learned from them alone would be too low. With an objective, the
+/// Number of first calls of a class that count as uncongested if at most the initial number of
+/// slots was in use when they were sent, and at most eight. The first answers are few and come from
+/// the fastest calls, so what is learned from them alone would be too low. With an objective, the
 /// baseline needs only the first [`MIN_SAMPLES`].
 const WARMUP_SAMPLES: u32 = 48;
 /// Weight with which a call that is faster than the baseline enters the baseline, an exponentially
@@ -69,8 +69,8 @@ const MIN_THRESHOLD: f64 = 0.25;
 /// classes that have no objective or are slow.
 const DEVIATIONS: f64 = 3.0;
 /// A class of first tokens or answers is slow if its baseline exceeds this share of the objective.
-/// The threshold of a slow class is at least the baseline plus this share of the objective, because a lower limit does not
-/// make a slow class faster.
+/// The threshold of a slow class is at least the baseline plus this share of the objective, because
+/// a lower limit does not make a slow class faster.
 pub(super) const MIN_QUEUE_SHARE: f64 = 0.5;
 
 /// Returns the index of the latency class that a call belongs to, below [`CLASSES`]. The classes of
@@ -79,9 +79,9 @@ pub(super) fn class_of(kind: CallKind) -> usize {
     if kind.streams { prompt_class(kind.input) } else { PROMPT_CLASSES + work_class(work_of(kind)) }
 }
 
-/// Returns the factor by which the latency of a call that does not stream is multiplied before it is
-/// compared within its class: the usual latency of a call with the least work of the class, divided
-/// by that of this call. 1 for calls without tokens.
+/// Returns the factor by which the latency of a call that does not stream is multiplied before it
+/// is compared within its class: the usual latency of a call with the least work of the class,
+/// divided by that of this call. 1 for calls without tokens.
 pub(super) fn latency_scale(kind: CallKind) -> f64 {
     let work = work_of(kind);
     let least = match work_class(work) {
@@ -219,8 +219,8 @@ impl LatencyClass {
     }
 
     /// Updates whether the class is slow, and returns `true` only if it was not slow before and is
-    /// slow now. A class is slow if its baseline, learned from uncongested calls, exceeds `share` of
-    /// the objective.
+    /// slow now. A class is slow if its baseline, learned from uncongested calls, exceeds `share`
+    /// of the objective.
     ///
     /// Earlier late calls of a class that becomes slow were wrongly attributed to congestion.
     pub(super) fn update_is_slow(&mut self, share: f64) -> bool {

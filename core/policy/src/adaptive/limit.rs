@@ -22,18 +22,19 @@ use super::{
 /// Normalized latency that is assumed for an overdue call, whose latency is not known yet. Calls
 /// above 1.0 are late.
 const OVERDUE_LATENCY: f64 = 1.5;
-/// Start and end of the period whose calls are compared with a late call, as shares of the time for which
-/// that call has been awaiting its first token. Calls that are sent together arrive in any order, and calls
-/// that were sent just now had no time to be answered. Two thirds of the calls sent between the two are
-/// answered only if most first tokens take less than about three eighths of that time.
+/// Start and end of the period whose calls are compared with a late call, as shares of the time for
+/// which that call has been awaiting its first token. Calls that are sent together arrive in any
+/// order, and calls that were sent just now had no time to be answered. Two thirds of the calls
+/// sent between the two are answered only if most first tokens take less than about three eighths
+/// of that time.
 const OVERTAKING_PERIOD: (f64, f64) = (0.125, 0.75);
 /// Weight of a call in the exponentially decaying share of late calls ([`LimitView::late`]).
 const LATE_SHARE_WEIGHT: f64 = 0.05;
 /// Minimum number of output tokens of a call. The time between tokens is not checked for shorter
 /// responses.
 const MIN_PACE_TOKENS: u64 = 8;
-/// Share of the objective for the time between tokens that the baseline exceeds if no limit can meet
-/// the objective.
+/// Share of the objective for the time between tokens that the baseline exceeds if no limit can
+/// meet the objective.
 const UNREACHABLE: f64 = 1.0;
 /// Maximum number of calls in flight at which the first calls of a class count as uncongested, also
 /// if the configured initial slots are more.
@@ -94,8 +95,8 @@ pub struct Limit {
     /// Number of recently used slots when the last run of 429s began. All cuts of one run together
     /// leave at least half of these slots.
     slots_before_refusals: f64,
-    /// Number of calls that the upstream was seen to serve at the last cut for late first tokens, or
-    /// 0 before the first one.
+    /// Number of calls that the upstream was seen to serve at the last cut for late first tokens,
+    /// or 0 before the first one.
     served_at_cut: f64,
     /// Number of consecutive cuts for late first tokens at which the upstream served no more calls
     /// than at the cut before. Equal calls that end together cause such cuts: in the burst that
@@ -165,16 +166,17 @@ impl Limit {
         self.first_token_capacity.work()
     }
 
-    /// Returns the number of calls that the upstream may serve at the same time soon: the size of its
-    /// batch if that is known. Otherwise the maximum number of slots while the limit grows freely, and
-    /// the current one once an overload has shown that it is about what the upstream serves.
+    /// Returns the number of calls that the upstream may serve at the same time soon: the size of
+    /// its batch if that is known. Otherwise the maximum number of slots while the limit grows
+    /// freely, and the current one once an overload has shown that it is about what the upstream
+    /// serves.
     pub fn reachable_slots(&self) -> usize {
         let slots = if matches!(self.growth, Growth::SlowStart) { self.settings.max } else { self.slots() };
         self.batch_size.calls().map_or(slots, |size| size.min(slots))
     }
 
-    /// Sets the number of slots that are kept free for other tenants. The slots count as full if only
-    /// these are free.
+    /// Sets the number of slots that are kept free for other tenants. The slots count as full if
+    /// only these are free.
     pub fn keep_free(&mut self, spare: usize) {
         self.spare = spare;
     }
@@ -184,9 +186,9 @@ impl Limit {
         self.first_token_capacity.has_room(self.load.awaiting_work)
     }
 
-    /// Returns the work of a call before its first token, multiplied by the seconds that it takes on
-    /// an uncongested upstream: what the call contributes to the mean work in the upstream if nothing
-    /// is queued. Zero if the call does not stream or the time is not known.
+    /// Returns the work of a call before its first token, multiplied by the seconds that it takes
+    /// on an uncongested upstream: what the call contributes to the mean work in the upstream if
+    /// nothing is queued. Zero if the call does not stream or the time is not known.
     pub fn first_token_work_seconds(&self, sample: &Sample) -> f64 {
         sample.work as f64 * self.first_token_capacity.quiet(sample.class).unwrap_or(0.0)
     }
@@ -335,15 +337,16 @@ impl Limit {
         self.tick_percentile(now);
     }
 
-    /// Follows a limit that another process finds: these slots and this first-token limit are in force. Until
-    /// [`Limit::decide`] is called, the events of calls do not change the slots. They may change the first-token
-    /// limit, so this must be called after each of them.
+    /// Follows a limit that another process finds: these slots and this first-token limit are in
+    /// force. Until [`Limit::decide`] is called, the events of calls do not change the slots. They
+    /// may change the first-token limit, so this must be called after each of them.
     pub(crate) fn follow(&mut self, slots: usize, first_tokens: usize) {
         self.slots.follow(slots);
         self.first_token_limit.set(first_tokens);
     }
 
-    /// Lets the events of calls change the limit again, beginning with the bounds that are in force.
+    /// Lets the events of calls change the limit again, beginning with the bounds that are in
+    /// force.
     pub(crate) fn decide(&mut self, now: Instant) {
         self.slots.is_followed = false;
         self.discard_evidence(now);
@@ -423,16 +426,17 @@ impl Limit {
         self.on_answer(now, sample, class, took * scale);
     }
 
-    /// Returns the latency class of a call that does not stream and has `output` tokens, and the factor for its
-    /// latency.
+    /// Returns the latency class of a call that does not stream and has `output` tokens, and the
+    /// factor for its latency.
     fn class_by_work(&self, sample: &Sample, output: u64) -> (usize, f64) {
         let kind = CallKind { input: sample.input, output, streams: false };
-        // An objective applies to the whole latency. Otherwise a call with more work may take longer.
+        // An objective applies to the whole latency. Otherwise a call with more work may take
+        // longer.
         (class_of(kind), if self.settings.latency.is_none() { latency_scale(kind) } else { 1.0 })
     }
 
-    /// Returns `true` if a call without an answer has already taken longer than similar calls may take, or if
-    /// that is not known.
+    /// Returns `true` if a call without an answer has already taken longer than similar calls may
+    /// take, or if that is not known.
     fn is_late(&self, now: Instant, sample: &Sample) -> bool {
         let streams = is_streaming(sample.class);
         let (class, scale) =
@@ -546,8 +550,8 @@ impl Limit {
         }
     }
 
-    /// Compares a late call with the calls that were sent after it, early enough to be answered by now. Returns
-    /// `true` if they have overtaken it: see [`RecentCalls::compare`].
+    /// Compares a late call with the calls that were sent after it, early enough to be answered by
+    /// now. Returns `true` if they have overtaken it: see [`RecentCalls::compare`].
     fn compare_with_later_calls(&mut self, now: Instant, sent: Sent, class: usize) -> bool {
         let waited = now.saturating_duration_since(sent.at);
         let (from, to) = OVERTAKING_PERIOD;

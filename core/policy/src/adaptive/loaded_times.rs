@@ -1,21 +1,22 @@
 //! The quiet time of first tokens if calls always overlap, estimated from calls under load.
 //!
 //! The *load* of a call is the work of all calls that await their first token when it is sent, as a
-//! multiple of its own work. The times of first tokens are taken to lie on a line over the load. The
-//! quiet time is the value of this line at a load of 1, that is, for a call that is alone:
+//! multiple of its own work. The times of first tokens are taken to lie on a line over the load.
+//! The quiet time is the value of this line at a load of 1, that is, for a call that is alone:
 //!
 //! - If the upstream reads one prompt after the other, the time is in proportion to the load.
 //! - If it reads the prompts of all calls at the same time, the time does not depend on the load.
 //!
-//! While the loads are about equal, the line is not known, and the first of both is assumed. For other
-//! upstreams, the estimate is then too low, and so is the capacity that follows from it. This corrects
-//! itself: tenants are held for the capacity, so fewer calls await their first token, and the loads
-//! are no longer equal.
+//! While the loads are about equal, the line is not known, and the first of both is assumed. For
+//! other upstreams, the estimate is then too low, and so is the capacity that follows from it. This
+//! corrects itself: tenants are held for the capacity, so fewer calls await their first token, and
+//! the loads are no longer equal.
 
 /// Number of calls from which the quiet time is estimated.
 const MIN_SAMPLES: u32 = 4;
-/// Sum of the squared deviations of the load from which the line is known, as a multiple of the squared
-/// mean load. The first five calls of a burst, or some calls after the load has halved, suffice.
+/// Sum of the squared deviations of the load from which the line is known, as a multiple of the
+/// squared mean load. The first five calls of a burst, or some calls after the load has halved,
+/// suffice.
 const MIN_SPREAD: f64 = 1.0;
 
 /// Statistics of the times to first token of one class under load, in seconds.

@@ -29,8 +29,8 @@
 //!   percentile, is evidence (`evidence`). An overdue call counts before it is answered. Time in
 //!   the local queue is not part of a call's latency: a limit that reacted to it with a cut would
 //!   lengthen that queue and cut again.
-//! - **Overtaken** calls (`recent_calls`) are weak evidence: if most similar calls that were sent after late
-//!   ones are answered already, a single queue has not delayed the late ones.
+//! - **Overtaken** calls (`recent_calls`) are weak evidence: if most similar calls that were sent
+//!   after late ones are answered already, a single queue has not delayed the late ones.
 //! - **One cut per epoch**: only calls sent after the last cut are evidence.
 //! - **Growth** (`growth`) needs calls that were not late and were in flight *while the limit was
 //!   full*: other calls show nothing about a higher limit. Growth is slow start until the slots are
@@ -54,13 +54,13 @@
 //!
 //! # Guarantees
 //!
-//! - The slots are always between the configured minimum and the cap, or those of another process, if it
-//!   finds the limit.
+//! - The slots are always between the configured minimum and the cap, or those of another process,
+//!   if it finds the limit.
 //! - The counts of calls in flight, and of calls that await their first token, are exact if the
 //!   caller passes each [`Sample`] to [`Limit::on_ended`] once.
 //! - Each event takes amortized constant time and allocates only when the number of awaiting calls
-//!   reaches a new maximum, or for the first 256 calls. The percentile detector's tick is linear in its
-//!   window.
+//!   reaches a new maximum, or for the first 256 calls. The percentile detector's tick is linear in
+//!   its window.
 //! - The module has no clock and does no I/O.
 //!
 //! # Sources

@@ -35,8 +35,8 @@ pub(super) struct Percentile {
     pub(super) tick_at: Instant,
     /// Number of ticks left during which a percentile above the dead band has no effect.
     held_ticks: u32,
-    /// The percentile at the last tick, as a multiple of the threshold. 0 before the first tick, and if
-    /// the window was empty.
+    /// The percentile at the last tick, as a multiple of the threshold. 0 before the first tick,
+    /// and if the window was empty.
     last: f64,
 }
 
@@ -76,8 +76,8 @@ impl Percentile {
         }
     }
 
-    /// Returns the percentile at the last tick, divided by the upper end of the dead band, or 0 if all
-    /// latencies are older than the window. The limit is cut above 1.
+    /// Returns the percentile at the last tick, divided by the upper end of the dead band, or 0 if
+    /// all latencies are older than the window. The limit is cut above 1.
     pub(super) fn evidence(&self, now: Instant) -> f64 {
         let age = |at: Instant| now.saturating_duration_since(at);
         // While no call is in flight, there are no ticks.

@@ -5,13 +5,14 @@ use std::time::Instant;
 
 use super::latency_class::is_streaming;
 
-/// Maximum number of calls that are remembered. If many more are sent while a late call awaits its answer,
-/// none is left to compare it with, and it does not count as overtaken.
+/// Maximum number of calls that are remembered. If many more are sent while a late call awaits its
+/// answer, none is left to compare it with, and it does not count as overtaken.
 const MAX_CALLS: usize = 256;
-/// Minimum share of the calls compared with a late call that must be answered for it to be overtaken.
+/// Minimum share of the calls compared with a late call that must be answered for it to be
+/// overtaken.
 const MIN_ANSWERED: f64 = 1.0 / 3.0;
-/// The same, for the calls that were compared with the last late calls. It is more than calls of other
-/// queues reach if an upstream has two queues.
+/// The same, for the calls that were compared with the last late calls. It is more than calls of
+/// other queues reach if an upstream has two queues.
 const MIN_RECENTLY_ANSWERED: f64 = 2.0 / 3.0;
 /// Factor by which the calls of earlier comparisons count less with each late call.
 const DECAY: f64 = 15.0 / 16.0;
@@ -49,8 +50,8 @@ impl RecentCalls {
         self.first_number + self.calls.len() as u64 - 1
     }
 
-    /// Records that the call with this number is answered: its first token has arrived or, if it does not
-    /// stream, its response.
+    /// Records that the call with this number is answered: its first token has arrived or, if it
+    /// does not stream, its response.
     pub(super) fn on_answer(&mut self, number: u64) {
         let index = number.checked_sub(self.first_number).and_then(|index| usize::try_from(index).ok());
         if let Some(call) = index.and_then(|index| self.calls.get_mut(index)) {
@@ -58,11 +59,12 @@ impl RecentCalls {
         }
     }
 
-    /// Compares a late call with the calls that were sent from `from` to `to`. Returns `true` if the call was
-    /// overtaken: a third of these calls are answered, and so were two thirds of all calls that were compared
-    /// with the last late calls. A stream is only compared with streams, and another call only with others. Of
-    /// these, only calls of `class`, of the class before it and of classes with longer prompts or more work are
-    /// compared. A call that has ended without an answer counts as not answered.
+    /// Compares a late call with the calls that were sent from `from` to `to`. Returns `true` if
+    /// the call was overtaken: a third of these calls are answered, and so were two thirds of all
+    /// calls that were compared with the last late calls. A stream is only compared with streams,
+    /// and another call only with others. Of these, only calls of `class`, of the class before it
+    /// and of classes with longer prompts or more work are compared. A call that has ended without
+    /// an answer counts as not answered.
     pub(super) fn compare(&mut self, class: usize, from: Instant, to: Instant) -> bool {
         let is_similar = |of: usize| of + 1 >= class && is_streaming(of) == is_streaming(class);
         let is_compared = |call: &&RecentCall| is_similar(call.class) && (from..=to).contains(&call.sent_at);

@@ -187,7 +187,8 @@ fn second_overload_response_cuts() {
     }
 }
 
-/// A caller with a deadline below the usual latency loses its own calls, not the slots of the others.
+/// A caller with a deadline below the usual latency loses its own calls, not the slots of the
+/// others.
 #[test]
 fn deadline_that_passes_before_similar_calls_are_answered_does_not_cut() {
     for (kind, objective) in [(STREAM, None), (STREAM, Some(1_000)), (WHOLE, None)] {
@@ -396,8 +397,8 @@ struct UncongestedUpstream {
     run: Run,
     rng: fastrand::Rng,
     kind: CallKind,
-    /// Draws the time from the sending of a call to its first token or, if it does not stream, to its
-    /// end, in seconds.
+    /// Draws the time from the sending of a call to its first token or, if it does not stream, to
+    /// its end, in seconds.
     takes: fn(&mut fastrand::Rng) -> f64,
     stream_s: f64,
     flying: Vec<(Instant, bool, Sample)>,
@@ -413,8 +414,8 @@ fn spread(rng: &mut fastrand::Rng, median: f64, sigma: f64) -> f64 {
 }
 
 impl UncongestedUpstream {
-    /// Creates an idle upstream whose streams take `stream_s` seconds after their first token. With 0,
-    /// calls do not stream.
+    /// Creates an idle upstream whose streams take `stream_s` seconds after their first token. With
+    /// 0, calls do not stream.
     fn new(
         objective_ms: Option<u64>,
         seed: u64,
@@ -537,8 +538,8 @@ fn congestion_of_several_queues_is_noticed() {
     }
 }
 
-/// Calls that do not stream, with work that varies, at a server that runs ten at full speed. More of
-/// them wait, or slow each other down.
+/// Calls that do not stream, with work that varies, at a server that runs ten at full speed. More
+/// of them wait, or slow each other down.
 #[test]
 fn congestion_of_calls_without_streams_is_noticed() {
     for (slows_down, sigma, seed) in [(true, 0.5, 1), (true, 1.0, 2), (false, 0.5, 3), (false, 1.0, 4)] {

@@ -57,8 +57,8 @@ pub struct LimitView {
     pub awaiting: usize,
     /// Work of these calls before their first token, in tokens of prefill.
     pub awaiting_work: u64,
-    /// Such work that keeps the upstream busy without a queue, or `None` if it is not known yet. See
-    /// [`Limit::first_token_capacity`](super::Limit::first_token_capacity).
+    /// Such work that keeps the upstream busy without a queue, or `None` if it is not known yet.
+    /// See [`Limit::first_token_capacity`](super::Limit::first_token_capacity).
     pub first_token_capacity: Option<u64>,
     /// Whether the limit is in slow start: the slots have not yet been found to be too many. Always
     /// `false` with the percentile detector.

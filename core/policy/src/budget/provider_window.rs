@@ -395,7 +395,8 @@ impl ProviderWindow {
     /// Returns the amount that is never used, as a safety margin.
     fn margin(&self, now: Instant, limit: f64) -> f64 {
         let has_outsiders = self.outsiders_until.is_some_and(|until| now < until);
-        // Rounded down, because a part of a request would cost a whole one: the tenth of ten per minute.
+        // Rounded down, because a part of a request would cost a whole one: the tenth of ten per
+        // minute.
         let margin = if has_outsiders { OUTSIDERS_MARGIN * limit } else { (MARGIN * limit).floor() };
         margin.min(0.25 * self.max_seen)
     }

@@ -109,8 +109,8 @@ pub(super) struct Quota {
     pub(super) configured: Option<u64>,
     /// Whether the current limit was announced by headers.
     pub(super) from_headers: bool,
-    /// Whether the limit is the configured one although the provider announced a higher one, so that what is
-    /// left at the provider does not bound what may be charged.
+    /// Whether the limit is the configured one although the provider announced a higher one, so
+    /// that what is left at the provider does not bound what may be charged.
     pub(super) is_below_announced: bool,
     /// An announced limit and window whose rate is above the current one. They apply if the next
     /// response confirms them (see [`Quota::on_limit`]). `None` if no increase is pending.
@@ -235,15 +235,15 @@ impl Quota {
         })
     }
 
-    /// Returns whether the provider says what is left of a long window. Its window may have begun after what
-    /// all processes have charged.
+    /// Returns whether the provider says what is left of a long window. Its window may have begun
+    /// after what all processes have charged.
     pub(super) fn follows_provider(&self, now: Instant, totals: &ChargeTotals) -> bool {
         let charged = totals.by_rule(self.kind);
         self.is_bounded_by(self.provider_window.available(now, &charged, self.limit as f64))
     }
 
-    /// Returns `true` if what is left at the provider, `known`, is the only bound: in a long window, if it is known
-    /// and no lower limit is configured.
+    /// Returns `true` if what is left at the provider, `known`, is the only bound: in a long
+    /// window, if it is known and no lower limit is configured.
     fn is_bounded_by(&self, known: Option<f64>) -> bool {
         self.is_long() && !self.is_below_announced && known.is_some()
     }
@@ -253,8 +253,8 @@ impl Quota {
         self.window_usage.charges(now)
     }
 
-    /// Divides the limit by a number, because other processes may use the other parts. Does nothing to a limit
-    /// that is not shared.
+    /// Divides the limit by a number, because other processes may use the other parts. Does nothing
+    /// to a limit that is not shared.
     pub(super) fn divide(&mut self, now: Instant, divided_by: u32) {
         if self.shared_window.is_some() && self.divided_by != divided_by {
             self.divided_by = divided_by;
@@ -366,7 +366,8 @@ impl Quota {
         self.window_usage.charge(now, then, new - old);
     }
 
-    /// Returns the cost of a call, at most the limit. An absurd count must not block the target for years.
+    /// Returns the cost of a call, at most the limit. An absurd count must not block the target for
+    /// years.
     fn capped(&self, cost: u32) -> i64 {
         i64::from(cost).min(i64::try_from(self.max_call()).unwrap_or(i64::MAX))
     }
@@ -470,7 +471,8 @@ impl Quota {
             own_usage,
             all_usage: own_usage.max(charged_by_all),
         });
-        // The provider's reset says nothing about a configured limit that is lower than the announced one.
+        // The provider's reset says nothing about a configured limit that is lower than the
+        // announced one.
         let starts_again = report.reset.is_some_and(|reset| !reset.is_zero()) && !self.is_below_announced;
         if self.is_long() && starts_again {
             self.resets_at = self.provider_window.full_at;

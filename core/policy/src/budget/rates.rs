@@ -118,8 +118,9 @@ pub struct RateBudgets {
 pub enum Lack {
     /// The limit is used up. The call fits at this time if nothing else is charged.
     Limit(BudgetKind, Instant),
-    /// This process may charge nothing to a limit that several processes share, because it does not know the
-    /// others, or has lost them. It is checked again at this time. `None`: the end is not known.
+    /// This process may charge nothing to a limit that several processes share, because it does not
+    /// know the others, or has lost them. It is checked again at this time. `None`: the end is not
+    /// known.
     Share(Option<Instant>),
 }
 
@@ -252,7 +253,8 @@ impl RateBudgets {
         })
     }
 
-    /// Returns `true` if this process has used up a limit, so that a call with this need does not fit now.
+    /// Returns `true` if this process has used up a limit, so that a call with this need does not
+    /// fit now.
     pub fn is_spent(&mut self, now: Instant, need: &Need) -> bool {
         self.quotas.iter_mut().any(|quota| quota.ready_at(now, &self.totals, need) > now)
     }

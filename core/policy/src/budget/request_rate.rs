@@ -3,12 +3,12 @@
 //! # Algorithm
 //!
 //! The limiter is the generic cell rate algorithm (GCRA). One request accrues per period, up to the
-//! burst. The state is a single time: the time at which the whole burst will have accrued. A request
-//! moves it one period later. Three operations are added:
+//! burst. The state is a single time: the time at which the whole burst will have accrued. A
+//! request moves it one period later. Three operations are added:
 //!
 //! - A refund moves the time one period earlier.
-//! - A request that is taken although none is available becomes debt: the time is then further ahead
-//!   than the whole burst takes to accrue.
+//! - A request that is taken although none is available becomes debt: the time is then further
+//!   ahead than the whole burst takes to accrue.
 //! - A change of the rate creates a new limiter in which the same number of requests, including the
 //!   accrued part of the next one, has accrued.
 
@@ -39,8 +39,8 @@ impl RequestRate {
         Self { period, burst, full_at: now }
     }
 
-    /// Returns a limit with another rate and burst. The available requests, up to the new burst, the
-    /// accrued part of the next one, and the debt are kept.
+    /// Returns a limit with another rate and burst. The available requests, up to the new burst,
+    /// the accrued part of the next one, and the debt are kept.
     pub(super) fn with_rate(&self, rate: f64, burst: Duration, now: Instant) -> Self {
         let new = Self::new(rate, burst, now);
         let [old_period, new_period] = [self.period.as_nanos(), new.period.as_nanos()];

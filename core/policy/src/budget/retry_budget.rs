@@ -6,9 +6,9 @@
 //! scheduled, and refunded if it is cancelled before it is sent. Ratio and counts are exact:
 //! rounding the ratio would let a setting of 60 % act as 100 %.
 //!
-//! Processes that share the target divide the reserve equally. Each has at least one retry of it, if
-//! there is one, so that a call of a process with few calls can be repeated. Together they have at most the reserve,
-//! or one retry for each process if that is more.
+//! Processes that share the target divide the reserve equally. Each has at least one retry of it,
+//! if there is one, so that a call of a process with few calls can be repeated. Together they have
+//! at most the reserve, or one retry for each process if that is more.
 //!
 //! # Rationale
 //!
@@ -69,7 +69,8 @@ impl RetryBudget {
         Self { ratio, reserve, processes: 1, origin: now, bins: Default::default() }
     }
 
-    /// Sets the number of processes that share the target, and so divide the reserve. 0 counts as 1.
+    /// Sets the number of processes that share the target, and so divide the reserve. 0 counts as
+    /// 1.
     pub fn divide(&mut self, processes: usize) {
         self.processes = u32::try_from(processes).unwrap_or(u32::MAX).max(1);
     }

@@ -1,8 +1,8 @@
 //! Rate budgets that several processes share. See [`tidegate_share::rates`].
 //!
 //! The limits of the configuration are shared from the beginning, and those that only a provider
-//! announces as soon as its headers have done so. They are two resources, because processes learn at
-//! different times what is announced, and the configured limits must hold meanwhile.
+//! announces as soon as its headers have done so. They are two resources, because processes learn
+//! at different times what is announced, and the configured limits must hold meanwhile.
 //!
 //! Each process keeps its own account of all limits as well: its charges are within the limits in
 //! any case, a part of the limits is in force if the broker is lost, and a new broker learns from
@@ -83,7 +83,8 @@ impl SharedLimits {
         self.stocks[source as usize].stock.as_mut()
     }
 
-    /// Returns the number of processes that share a limit, as last heard. `None` if it is not shared.
+    /// Returns the number of processes that share a limit, as last heard. `None` if it is not
+    /// shared.
     pub(super) fn processes(&self, quota: &Quota) -> Option<usize> {
         quota.shared_window.and(self.stock(quota.source())).map(RateStock::members)
     }
@@ -108,7 +109,8 @@ impl SharedLimits {
                 set.stock = (!limits.is_empty()).then(|| {
                     let mut stock = RateStock::new(&limits, self.strict, self.times, now);
                     if members > 1 {
-                        // The number that shared the earlier limits, until the broker tells the new one.
+                        // The number that shared the earlier limits, until the broker tells the new
+                        // one.
                         stock.set_members(members);
                     }
                     stock
@@ -160,8 +162,8 @@ impl RateBudgets {
         LimitSource::ALL.into_iter().filter_map(|source| self.shared.as_ref()?.set(source))
     }
 
-    /// Returns the name of the current set of the source of `set`: the names of its limits. Processes
-    /// share a set if they have the same name for it.
+    /// Returns the name of the current set of the source of `set`: the names of its limits.
+    /// Processes share a set if they have the same name for it.
     pub fn shared_name(&self, set: SharedSet) -> String {
         let limits = self.shared.as_ref().map(|shared| &shared.stocks[set.source as usize].limits);
         let name =
@@ -177,8 +179,9 @@ impl RateBudgets {
         shared.stock_mut(set.source).map(event)
     }
 
-    /// Returns the message to the broker that is due, or `None` if there is none. Call this method after each
-    /// event, when the first call has been made. `weight` is that of the calls that wait.
+    /// Returns the message to the broker that is due, or `None` if there is none. Call this method
+    /// after each event, when the first call has been made. `weight` is that of the calls that
+    /// wait.
     pub fn draw(&mut self, now: Instant, set: SharedSet, weight: impl FnOnce() -> f64) -> Option<Draw> {
         let is_due = |stock: &mut RateStock| {
             stock.begin(now);
@@ -195,8 +198,8 @@ impl RateBudgets {
         })
     }
 
-    /// Returns the message that tells the broker of changed charges, or `None` if none is due. Call this method
-    /// periodically.
+    /// Returns the message that tells the broker of changed charges, or `None` if none is due. Call
+    /// this method periodically.
     pub fn correct_due(&mut self, now: Instant, set: SharedSet) -> Option<Draw> {
         if !self.with_stock(set, |stock| stock.is_correction_due(now))? {
             return None;
@@ -229,8 +232,8 @@ impl RateBudgets {
         quotas.any(|quota| !quota.charges(now).is_empty())
     }
 
-    /// Brings the limits up to `now`: all of them are in force, or a part if there is no broker. Returns what
-    /// may be charged to them.
+    /// Brings the limits up to `now`: all of them are in force, or a part if there is no broker.
+    /// Returns what may be charged to them.
     pub(super) fn shared_part(&mut self, now: Instant) -> (SharedPart<'_>, &mut [Quota]) {
         let shared = self.shared.as_deref();
         let stocks = LimitSource::ALL.map(|source| shared.and_then(|shared| shared.stock(source)));
@@ -242,7 +245,8 @@ impl RateBudgets {
         (SharedPart { stocks, terms, next: [0; 2], totals: &self.totals }, &mut self.quotas)
     }
 
-    /// Tells what the first waiting call needs, so that the broker is asked for it if it is not available.
+    /// Tells what the first waiting call needs, so that the broker is asked for it if it is not
+    /// available.
     pub fn want(&mut self, now: Instant, need: &Need) {
         if self.shared.is_none() {
             return;
@@ -274,7 +278,8 @@ impl RateBudgets {
                 RateTerms::Advance => {
                     let stock = self.shared.as_ref()?.stock(source)?;
                     let members = u32::try_from(stock.members()).unwrap_or(u32::MAX);
-                    // What the others use is not known. As long as it has lasted, it may last again.
+                    // What the others use is not known. As long as it has lasted, it may last
+                    // again.
                     let delay = time
                         .saturating_mul(members)
                         .min(stock.has_waited(now))
@@ -314,8 +319,9 @@ impl RateBudgets {
         lacking
     }
 
-    /// Returns an upper bound of what the processes together have charged to a limit within its window.
-    /// Infinite if it is not known yet, and 0 if only the charges of this process are known.
+    /// Returns an upper bound of what the processes together have charged to a limit within its
+    /// window. Infinite if it is not known yet, and 0 if only the charges of this process are
+    /// known.
     pub(super) fn charged_by_all(&self, now: Instant, kind: BudgetKind) -> f64 {
         let Some(shared) = self.shared.as_deref() else { return 0.0 };
         let Some(quota) = self.quotas.iter().find(|quota| quota.kind == kind) else { return f64::INFINITY };

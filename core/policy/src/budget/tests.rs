@@ -16,8 +16,8 @@ use super::{BudgetKind, Lack, Need, RateBudgets};
 
 impl RateBudgets {
     /// Returns the limit that delays a call with this need for longest, and the time at which the
-    /// call fits if nothing else is charged. `None` if the call fits now, or if it waits for the other
-    /// processes that share a limit.
+    /// call fits if nothing else is charged. `None` if the call fits now, or if it waits for the
+    /// other processes that share a limit.
     fn ready_at(&mut self, now: Instant, need: &Need) -> Option<(BudgetKind, Instant)> {
         match self.lacking(now, need)? {
             Lack::Limit(kind, at) => Some((kind, at)),

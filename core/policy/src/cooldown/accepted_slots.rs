@@ -30,8 +30,9 @@ impl AcceptedSlots {
         }
     }
 
-    /// Records that an attempt was sent, so that `in_flight` attempts are in flight. Returns `false`
-    /// if all slots are used now, but have not been for `unused`: what was known is out of date.
+    /// Records that an attempt was sent, so that `in_flight` attempts are in flight. Returns
+    /// `false` if all slots are used now, but have not been for `unused`: what was known is out of
+    /// date.
     pub(super) fn on_sent(&mut self, now: Instant, in_flight: usize, unused: Duration) -> bool {
         if in_flight < self.slots() {
             return true;
@@ -39,7 +40,8 @@ impl AcceptedSlots {
         now.saturating_duration_since(std::mem::replace(&mut self.full_at, now)) <= unused
     }
 
-    /// Records that one of `in_flight` attempts ends: if they used all slots, they did so until now.
+    /// Records that one of `in_flight` attempts ends: if they used all slots, they did so until
+    /// now.
     pub(super) fn on_ended(&mut self, now: Instant, in_flight: usize) {
         if in_flight >= self.slots() {
             self.full_at = now;

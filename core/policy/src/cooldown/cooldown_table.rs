@@ -123,8 +123,8 @@ impl CooldownTable {
     }
 
     /// Records that a call of the key that was sent at `sent` succeeded. If it was the probe of the
-    /// key, admits all calls of the key from now on and returns `true`. Otherwise returns `false` and
-    /// changes nothing: a success does not end a `Retry-After`.
+    /// key, admits all calls of the key from now on and returns `true`. Otherwise returns `false`
+    /// and changes nothing: a success does not end a `Retry-After`.
     pub fn on_success(&mut self, now: Instant, sent: Instant, key: u64) -> bool {
         let is_probe = self
             .entries

@@ -24,8 +24,8 @@
 //! ```
 //!
 //! - **Retry-After** is a lower bound: no attempt is admitted before it, and jitter is added to it.
-//!   During an outage, zero does not shorten the intervals between probes, nor does any other failure
-//!   than a 429 that asks for less than the shortest interval.
+//!   During an outage, zero does not shorten the intervals between probes, nor does any other
+//!   failure than a 429 that asks for less than the shortest interval.
 //! - **Outage**: three *witnesses* of failure in a row, without a success in between. A witness is
 //!   a distinct call that failed, because one invalid call is no outage. At a target that has
 //!   worked before, each attempt that was not processed (no connection, 503 or 529) is a witness as
@@ -45,11 +45,11 @@
 //!   sent all at once. If the rate is unknown, the ramp starts at a share of the limit. A ramp with
 //!   a known rate admits each attempt at most one second later than a ramp with an unknown rate.
 //!   The ramp ends after ten seconds, or when an attempt takes the last slot (*slots bind*).
-//! - **Accepted slots**: a 429 without Retry-After in the ramp after an outage shows that the upstream
-//!   takes fewer calls than there are slots. An outage that consisted of 429s shows nothing. Only as
-//!   many slots are then used as were accepted. Each round of accepted calls adds one, and each
-//!   further 429 takes the excess back. All slots are used again when the calls have left some of
-//!   these free for ten seconds.
+//! - **Accepted slots**: a 429 without Retry-After in the ramp after an outage shows that the
+//!   upstream takes fewer calls than there are slots. An outage that consisted of 429s shows
+//!   nothing. Only as many slots are then used as were accepted. Each round of accepted calls adds
+//!   one, and each further 429 takes the excess back. All slots are used again when the calls have
+//!   left some of these free for ten seconds.
 //! - **Epoch**: each cool-down and each successful probe starts a new epoch. Only attempts of the
 //!   current epoch change the state, so late failures of earlier attempts neither prolong nor start
 //!   a cool-down. A late Retry-After prolongs a running cool-down. After the cool-down, the
@@ -152,8 +152,8 @@ pub struct Attempt {
     pub has_failed: bool,
     /// The number of attempts in flight when the attempt was admitted, including itself.
     in_flight: usize,
-    /// Whether the attempt was admitted in the ramp after an outage in which the upstream did not only
-    /// answer 429.
+    /// Whether the attempt was admitted in the ramp after an outage in which the upstream did not
+    /// only answer 429.
     follows_outage: bool,
 }
 
@@ -246,8 +246,8 @@ pub struct Cooldown {
     closed_since: Option<Instant>,
     /// Whether the last ramp followed an outage in which the upstream did not only answer 429.
     ramp_follows_outage: bool,
-    /// The slots while the upstream takes fewer calls than are configured. `None` if it is not known
-    /// to do so.
+    /// The slots while the upstream takes fewer calls than are configured. `None` if it is not
+    /// known to do so.
     accepted: Option<AcceptedSlots>,
 }
 
@@ -363,7 +363,8 @@ impl Cooldown {
         self.accepted.map_or(limit, |accepted| limit.min(accepted.slots()))
     }
 
-    /// Records that one of `in_flight` attempts ends. [`Cooldown::slots`] remain reduced while they are used.
+    /// Records that one of `in_flight` attempts ends. [`Cooldown::slots`] remain reduced while they
+    /// are used.
     pub fn on_ended(&mut self, now: Instant, in_flight: usize) {
         if let Some(accepted) = &mut self.accepted {
             accepted.on_ended(now, in_flight);
@@ -371,8 +372,8 @@ impl Cooldown {
     }
 
     /// Admits an attempt at `now` and returns its record. `in_flight` attempts are then in flight.
-    /// `slots_bind` is `true` if the attempt took the last slot. Then a ramp ends, because the slots
-    /// limit the rate.
+    /// `slots_bind` is `true` if the attempt took the last slot. Then a ramp ends, because the
+    /// slots limit the rate.
     pub fn admit(&mut self, now: Instant, has_failed: bool, in_flight: usize, slots_bind: bool) -> Attempt {
         let follows_outage = self.ramp_follows_outage && matches!(self.phase, Phase::Ramping { .. });
         if self.accepted.as_mut().is_some_and(|accepted| !accepted.on_sent(now, in_flight, MAX_RAMP)) {
@@ -469,8 +470,8 @@ impl Cooldown {
         }
         if let Some(delay) = delay {
             self.evidence.is_confirmed = true;
-            // What asks for so little while it is down is tried again as rarely as what asks for nothing. A 429
-            // may state when a rate permits the next call.
+            // What asks for so little while it is down is tried again as rarely as what asks for
+            // nothing. A 429 may state when a rate permits the next call.
             let says_nothing = delay.is_zero() || failure != Failure::Limited && delay < MIN_PROBE_INTERVAL;
             let is_paced = is_current && self.is_down() && says_nothing;
             let delay = if is_paced { delay.max(self.next_interval(jitter)) } else { delay };
@@ -552,8 +553,8 @@ impl Cooldown {
         self.cool(now, until, true);
     }
 
-    /// Ends a cool-down that a `Retry-After` began, because it concerns only some of the calls. Has no
-    /// effect on outages. Attempts in flight no longer change the state.
+    /// Ends a cool-down that a `Retry-After` began, because it concerns only some of the calls. Has
+    /// no effect on outages. Attempts in flight no longer change the state.
     pub fn end_retry_after(&mut self, now: Instant) {
         if !self.is_down() && self.until().is_some() {
             self.evidence = Evidence::default();

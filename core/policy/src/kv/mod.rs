@@ -100,8 +100,8 @@ pub struct Kv {
     capacity: u64,
     usable: u64,
     /// Tokens that the engine holds in addition to those of the calls in flight: those of other
-    /// clients, and errors of the estimates. Negative if the engine holds fewer, because calls share
-    /// prefixes. See [`Kv::calibrate`].
+    /// clients, and errors of the estimates. Negative if the engine holds fewer, because calls
+    /// share prefixes. See [`Kv::calibrate`].
     unaccounted: f64,
     calls: Slab<Call>,
     /// The prefixes of the prompts of all calls in flight, by hash.
@@ -227,8 +227,8 @@ impl Kv {
         if max_available >= saturate(self.usable) { saturate(self.capacity) } else { max_available }
     }
 
-    /// Returns how many calls like those in flight fit into the usable memory at the same time. `None` if
-    /// fewer than eight are in flight, because the next ones may differ from them.
+    /// Returns how many calls like those in flight fit into the usable memory at the same time.
+    /// `None` if fewer than eight are in flight, because the next ones may differ from them.
     ///
     /// Uses the memory use as last calculated by [`Kv::available`].
     pub fn max_calls(&self) -> Option<usize> {
@@ -245,8 +245,8 @@ impl Kv {
     }
 
     /// Corrects the predictions by what the engine reports: it holds `held` tokens for the calls of
-    /// all clients. `is_short` is `true` if calls wait in the engine: then it may hold less than its
-    /// calls need, and the report corrects the predictions only upwards.
+    /// all clients. `is_short` is `true` if calls wait in the engine: then it may hold less than
+    /// its calls need, and the report corrects the predictions only upwards.
     pub fn calibrate(&mut self, held: u64, is_short: bool) {
         let error = held as f64 - self.held() as f64;
         let more = CALIBRATION_WEIGHT * (error - self.unaccounted);

@@ -4,10 +4,10 @@
 //! Most of that work is the uncached part of the prompts of all calls that await their first token.
 //! A call past its first token adds one token to each step of the engine, which is almost nothing.
 //!
-//! The load of this client and of its [partners](super::partners) is known. For other clients, it is
-//! estimated from the last poll: running and waiting calls, minus the known calls at that moment, and
-//! the [backlog](super::backlog) of their prompts. A poll older than three poll intervals is stale and
-//! is ignored.
+//! The load of this client and of its [partners](super::partners) is known. For other clients, it
+//! is estimated from the last poll: running and waiting calls, minus the known calls at that
+//! moment, and the [backlog](super::backlog) of their prompts. A poll older than three poll
+//! intervals is stale and is ignored.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -39,8 +39,8 @@ impl Others {
     }
 }
 
-/// The load of one replica: the known calls, which are those of this client and of its partners, and the
-/// calls of other clients as of the last poll.
+/// The load of one replica: the known calls, which are those of this client and of its partners,
+/// and the calls of other clients as of the last poll.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Load {
     /// Age after which a poll is stale.
@@ -108,7 +108,8 @@ impl Load {
         Some(self.seen(now)?.others)
     }
 
-    /// Returns the number of other clients' calls and of partners' calls, or `None` if neither is known.
+    /// Returns the number of other clients' calls and of partners' calls, or `None` if neither is
+    /// known.
     pub(super) fn all_others(&self, now: Instant) -> Option<f64> {
         let partners = Some(self.partners as f64).filter(|partners| *partners > 0.0);
         let polled = self.others(now).map(|others| others.calls());

@@ -71,7 +71,8 @@ pub struct Placement {
     ids: u64,
     /// Number of calls that were counted, of partners too. It is also the number of the last call.
     calls: u64,
-    /// Number of calls that replicas have rejected, without those that do not count for their health.
+    /// Number of calls that replicas have rejected, without those that do not count for their
+    /// health.
     rejected: u64,
     rng: Rng,
     polls: PollSchedule,
@@ -154,8 +155,9 @@ pub struct ReplicaView {
     pub requests: usize,
     /// Prompt tokens plus expected output tokens of these calls.
     pub tokens: u64,
-    /// Number of other clients' calls: those at the last poll, and the current ones of processes that share
-    /// the pool. `None` if neither is known, because there was no poll or the last one is stale.
+    /// Number of other clients' calls: those at the last poll, and the current ones of processes
+    /// that share the pool. `None` if neither is known, because there was no poll or the last one
+    /// is stale.
     pub others: Option<f64>,
     /// Used share of the KV-cache memory at the last poll, from 0 to 1. `None` if there was no
     /// poll, or if the last one is stale or did not report the share. See
@@ -328,8 +330,8 @@ impl Placement {
         Some(call)
     }
 
-    /// Counts a call that is sent to a replica in its load, its cache, and the counts of affinity keys.
-    /// Returns `None`, and counts nothing, if there is no such replica.
+    /// Counts a call that is sent to a replica in its load, its cache, and the counts of affinity
+    /// keys. Returns `None`, and counts nothing, if there is no such replica.
     fn count(
         &mut self,
         now: Instant,
@@ -392,8 +394,9 @@ impl Placement {
         }
     }
 
-    /// Counts the first token of a call that arrived `took` after the call was sent, in the load and the speed of its
-    /// replica. Does nothing in the same cases as [`Placement::on_first_token`].
+    /// Counts the first token of a call that arrived `took` after the call was sent, in the load
+    /// and the speed of its replica. Does nothing in the same cases as
+    /// [`Placement::on_first_token`].
     fn count_first_token(&mut self, now: Instant, call: &mut PlacedCall, took: Duration) {
         let Some(replica) = replica_of(&mut self.replicas, call) else { return };
         let Some(uncached) = call.uncached.take() else { return };
@@ -457,7 +460,8 @@ impl Placement {
         }
     }
 
-    /// Returns `true` if the replica answered 404 for a model since the last answer to a model poll.
+    /// Returns `true` if the replica answered 404 for a model since the last answer to a model
+    /// poll.
     pub fn is_lacking_models(&self, id: ReplicaId) -> bool {
         let replica = self.index_of(id).and_then(|at| self.replica(at));
         replica.is_some_and(|replica| !replica.lacking.is_empty())

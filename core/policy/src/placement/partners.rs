@@ -1,13 +1,13 @@
-//! Partners: other processes that share the pool. They report to each other where they send calls, and
-//! when these get their first token and end.
+//! Partners: other processes that share the pool. They report to each other where they send calls,
+//! and when these get their first token and end.
 //!
-//! The calls of a partner count like own ones: as load of their replica, as prefixes in its cache, for
-//! its speed, and in the counts of affinity keys. So if all traffic is that of partners, each of them
-//! knows as much as if it sent all calls. They do not count for the replica's health, which each process
-//! observes itself.
+//! The calls of a partner count like own ones: as load of their replica, as prefixes in its cache,
+//! for its speed, and in the counts of affinity keys. So if all traffic is that of partners, each
+//! of them knows as much as if it sent all calls. They do not count for the replica's health, which
+//! each process observes itself.
 //!
-//! A call of a partner that began before the two knew each other is not counted. Until it ends, it is
-//! one of the other clients' calls that load polls show.
+//! A call of a partner that began before the two knew each other is not counted. Until it ends, it
+//! is one of the other clients' calls that load polls show.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -20,10 +20,11 @@ use tidegate_share::{MAX_PLACEMENTS, MAX_PREFIXES, PlacementEvent, PlacementStep
 const MAX_CALLS: usize = 65_536;
 /// The maximum number of events that were not sent yet.
 const MAX_PENDING: usize = 65_536;
-/// Time after an own call in which partners' calls become known that were sent before it: events are
-/// collected for 20 ms, except at a remote store with many partners.
+/// Time after an own call in which partners' calls become known that were sent before it: events
+/// are collected for 20 ms, except at a remote store with many partners.
 const REPORTED_WITHIN: Duration = Duration::from_millis(25);
-/// The number of replicas, divided by the number of partners' calls of which an own call may not know.
+/// The number of replicas, divided by the number of partners' calls of which an own call may not
+/// know.
 const UNREPORTED_DIVISOR: f64 = 4.0;
 /// The maximum number of own calls that are remembered for [`REPORTED_WITHIN`].
 const MAX_RECENT: usize = 256;
@@ -40,20 +41,20 @@ pub(super) struct Partners {
     count: usize,
     /// Whether own calls were sent since [`Placement::take_activity`].
     has_sent: bool,
-    /// Whether the other processes must be told that this one exists, because it has begun to send calls and knows
-    /// of no partner.
+    /// Whether the other processes must be told that this one exists, because it has begun to send
+    /// calls and knows of no partner.
     shows_itself: bool,
     /// When own calls were sent, the last [`REPORTED_WITHIN`].
     recent: VecDeque<Instant>,
-    /// The number of partners' calls that became known within that time after an own call, since the last
-    /// own call.
+    /// The number of partners' calls that became known within that time after an own call, since
+    /// the last own call.
     unreported: usize,
     /// Exponentially decaying mean of that number over own calls.
     mean_unreported: f64,
     /// The events that were not sent yet.
     pending: VecDeque<PlacementEvent>,
-    /// Whether the next message tells the partners to forget earlier calls of this process, because some of their
-    /// events were dropped or not recorded.
+    /// Whether the next message tells the partners to forget earlier calls of this process, because
+    /// some of their events were dropped or not recorded.
     restarts: bool,
     /// Whether the driver knows that there are pending events.
     is_announced: bool,
@@ -67,8 +68,8 @@ impl Partners {
         self.count > 0
     }
 
-    /// Returns `true` if so many partners make calls at the same moment that they would all choose the same
-    /// of `replicas` replicas.
+    /// Returns `true` if so many partners make calls at the same moment that they would all choose
+    /// the same of `replicas` replicas.
     pub(super) fn has_concurrent_calls(&self, replicas: usize) -> bool {
         self.mean_unreported * UNREPORTED_DIVISOR > replicas as f64
     }
@@ -117,8 +118,8 @@ impl Partners {
         self.push_event(call.number, PlacementStep::FirstToken { after_us });
     }
 
-    /// Sets the number of partners. The events of calls in flight are not recorded without partners, so those who
-    /// become partners again must forget these calls.
+    /// Sets the number of partners. The events of calls in flight are not recorded without
+    /// partners, so those who become partners again must forget these calls.
     fn set_count(&mut self, count: usize) {
         if count == 0 && self.has_partners() {
             self.pending.clear();
@@ -147,8 +148,8 @@ impl Placement {
         1 + self.partners.as_ref().map_or(0, |partners| partners.count)
     }
 
-    /// Joins the partners: from now on, own calls are reported to them. Forgets their earlier calls. Returns
-    /// the first message for them.
+    /// Joins the partners: from now on, own calls are reported to them. Forgets their earlier
+    /// calls. Returns the first message for them.
     pub fn join_partners(&mut self) -> Placements {
         self.leave_partners();
         self.partners = Some(Box::default());
@@ -166,7 +167,8 @@ impl Placement {
         self.partners.as_mut().is_some_and(|partners| std::mem::take(&mut partners.has_sent))
     }
 
-    /// Removes calls of partners whose end will not be reported. Their prompts are probably computed.
+    /// Removes calls of partners whose end will not be reported. Their prompts are probably
+    /// computed.
     fn forget(&mut self, lost: impl Iterator<Item = PlacedCall>) {
         for call in lost {
             // A partner's call never lets a replica leave.
@@ -182,8 +184,8 @@ impl Placement {
         is_due && !std::mem::replace(&mut partners.is_announced, true)
     }
 
-    /// Removes up to [`MAX_PLACEMENTS`] pending events, and returns them. Returns `None` if there are none.
-    /// Events that remain are not announced again.
+    /// Removes up to [`MAX_PLACEMENTS`] pending events, and returns them. Returns `None` if there
+    /// are none. Events that remain are not announced again.
     pub fn take_placements(&mut self) -> Option<Placements> {
         let partners = self.partners.as_mut()?;
         let (restarts, shows_itself) =
@@ -193,8 +195,8 @@ impl Placement {
         (restarts || shows_itself || !events.is_empty()).then_some(Placements { restarts, events })
     }
 
-    /// Applies events of the calls of a partner, which has the number `partner`. `None` removes the calls of all
-    /// partners. `others` is the number of partners.
+    /// Applies events of the calls of a partner, which has the number `partner`. `None` removes the
+    /// calls of all partners. `others` is the number of partners.
     pub fn on_placements(
         &mut self,
         now: Instant,

@@ -1,13 +1,13 @@
-//! Prefixes and the replicas that have them cached, as far as this client can know: where it and its
-//! partners sent them, and how much was computed there since.
+//! Prefixes and the replicas that have them cached, as far as this client can know: where it and
+//! its partners sent them, and how much was computed there since.
 //!
 //! An engine evicts the least recently used blocks. A prefix is assumed to be cached while fewer
 //! tokens were added since than the memory holds. Each mark records the replica's count of computed
 //! tokens when the prefix was sent. The count includes other clients' calls if the replica reports
 //! its lookups and hits.
 //!
-//! At most [`MAX_PREFIXES`] prefixes are kept. The least recently used ones are dropped first. Each has marks of
-//! at most [`MAX_REPLICAS`] caches.
+//! At most [`MAX_PREFIXES`] prefixes are kept. The least recently used ones are dropped first. Each
+//! has marks of at most [`MAX_REPLICAS`] caches.
 
 use std::hash::{BuildHasherDefault, Hasher};
 

@@ -7,9 +7,9 @@
 //!    load by a few long prompts is uneven anyway, and moving it would compute its whole prompt
 //!    again.
 //! 2. Sample candidates: the replica with the longest cached prefix, and the first two in the
-//!    [rendezvous] order of the [key](super::affinity_key). Without a key, draw
-//!    two in proportion to their weights. Sometimes add a replica that is in slow start and has no
-//!    calls. Cached prefixes are those that [this client or a partner sent](super::prefix_cache). Because it is
+//!    [rendezvous] order of the [key](super::affinity_key). Without a key, draw two in proportion
+//!    to their weights. Sometimes add a replica that is in slow start and has no calls. Cached
+//!    prefixes are those that [this client or a partner sent](super::prefix_cache). Because it is
 //!    not known what other clients sent, the owner of the key (the first in the order) is assumed
 //!    to hold a part of the prompt that equals their share of the traffic.
 //! 3. Choose the candidate with the lowest cost: the [work](super::load_estimate) before the call,
@@ -41,11 +41,11 @@ const NON_OWNER_DISCOUNT: f64 = 0.5;
 const PREFERRED: usize = 2;
 /// Additional cost of an uncached prompt token, in prompt tokens.
 const UNCACHED_FACTOR: ByTraffic = ByTraffic { own: 0.75, others: 2.0 };
-/// The least value of [`UNCACHED_FACTOR`] if processes share the pool. With 0.75, prefix hits were 0.88 of an
-/// oracle's at a high load (experiment `pool`, seeds 1 to 5).
+/// The least value of [`UNCACHED_FACTOR`] if processes share the pool. With 0.75, prefix hits were
+/// 0.88 of an oracle's at a high load (experiment `pool`, seeds 1 to 5).
 const SHARED_UNCACHED_FACTOR: f64 = 1.25;
-/// Work that a call past its first token adds at a replica, in prompt tokens. It is more than the call
-/// adds to the next step, because the call keeps its slot until it ends.
+/// Work that a call past its first token adds at a replica, in prompt tokens. It is more than the
+/// call adds to the next step, because the call keeps its slot until it ends.
 const DECODE_COST: ByTraffic = ByTraffic { own: 128.0, others: 64.0 };
 /// Fixed work of each call before its first token, in prompt tokens.
 const CALL_COST: f64 = 256.0;
@@ -58,8 +58,8 @@ const NEGLIGIBLE_SHARE: f64 = 0.1;
 /// the sample.
 const NEW_REPLICA_SHARE: f64 = 0.02;
 
-/// A value that depends on whose traffic the pool serves. The load that other clients cause is known
-/// less exactly than what is cached, so load counts less if others cause much of it.
+/// A value that depends on whose traffic the pool serves. The load that other clients cause is
+/// known less exactly than what is cached, so load counts less if others cause much of it.
 #[derive(Clone, Copy, Debug)]
 struct ByTraffic {
     /// The value if all traffic is this client's own.
@@ -97,9 +97,9 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// Returns the estimated cost of sending the call to the replica (step 3 of the algorithm), where
-    /// an uncached prompt token costs one more than `uncached_factor`. The unit has no meaning: costs
-    /// are only compared with each other.
+    /// Returns the estimated cost of sending the call to the replica (step 3 of the algorithm),
+    /// where an uncached prompt token costs one more than `uncached_factor`. The unit has no
+    /// meaning: costs are only compared with each other.
     fn cost(&self, work: Work, uncached_factor: f64) -> f64 {
         let own = work.input.saturating_sub(self.cached) as f64 * (1.0 + uncached_factor) + CALL_COST;
         (self.queued_work + own) * self.slowness / self.weight

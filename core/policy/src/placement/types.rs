@@ -144,8 +144,8 @@ pub enum Fault {
 
 impl Fault {
     /// Returns the replica's fault in the outcome of an attempt. Returns `None` if the attempt was
-    /// accepted or cancelled, or failed for a reason that says nothing about the replica. The result
-    /// [`Fault::Rejected`] is a fault only if the replica rejects many calls.
+    /// accepted or cancelled, or failed for a reason that says nothing about the replica. The
+    /// result [`Fault::Rejected`] is a fault only if the replica rejects many calls.
     ///
     /// `has_begun` is `true` if the response had begun: then only a broken response is a fault, and
     /// a timeout is not.

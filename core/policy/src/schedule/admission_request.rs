@@ -27,9 +27,9 @@ pub struct Ticket {
     /// [`SchedulerSettings::has_fallback`](super::SchedulerSettings::has_fallback). `None`: the
     /// call may wait until `deadline`.
     pub wait: Option<Duration>,
-    /// When the caller's own client stops waiting for a slot. The call is refused at this time if it
-    /// is still waiting and the target is down or has no replica that accepts calls, in which case
-    /// `wait` may stand still. `None`: the client has no such timeout.
+    /// When the caller's own client stops waiting for a slot. The call is refused at this time if
+    /// it is still waiting and the target is down or has no replica that accepts calls, in which
+    /// case `wait` may stand still. `None`: the client has no such timeout.
     pub client_timeout: Option<Instant>,
     /// Whether an earlier attempt of the call at this target failed in a way that the call itself
     /// may have caused. Such a call is not sent as a probe of a failing target if another call can

@@ -173,8 +173,8 @@ impl<W> Scheduler<W> {
     }
 
     /// Returns the cause of the refusal if the predicted wait of the call exceeds its deadline, its
-    /// wait budget or, with [`Predict::Objective`], the part of its lane's TTFT objective that the upstream does
-    /// not need.
+    /// wait budget or, with [`Predict::Objective`], the part of its lane's TTFT objective that the
+    /// upstream does not need.
     ///
     /// Returns `None` if the wait exceeds none of them, if no wait is predicted, if predictions are
     /// configured not to refuse calls, or while a cool-down, an outage or a recovery is in

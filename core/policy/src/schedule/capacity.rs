@@ -1,7 +1,8 @@
 //! Owns what calls compete for: the slots and the memory of the upstream, and the provider's rate
 //! budgets.
 //!
-//! Also counts the calls in flight, and records since when slots, memory or budgets have been short.
+//! Also counts the calls in flight, and records since when slots, memory or budgets have been
+//! short.
 //!
 //! # Invariants
 //!
@@ -32,8 +33,8 @@ pub(super) struct Capacity {
     pub(super) upstream: Box<dyn Upstream>,
     pub(super) budgets: Budgets,
     /// For each [`Rule`], the span of time in which it has kept calls from being dispatched.
-    /// Recorded only for [`Rule::Slots`], [`Rule::Share`], [`Rule::FirstTokens`], [`Rule::Reserved`] and the rules
-    /// in [`Rule::SIZES`].
+    /// Recorded only for [`Rule::Slots`], [`Rule::Share`], [`Rule::FirstTokens`],
+    /// [`Rule::Reserved`] and the rules in [`Rule::SIZES`].
     pub(super) blocked: [Span; Rule::COUNT],
     /// Whether any tenant has its own limit of tokens per minute. The queue accounts for these
     /// tokens.
@@ -56,8 +57,8 @@ pub(super) struct Capacity {
     /// The slots that this process may use of a limit that several processes share. `None`: the
     /// limit is not shared.
     pub(super) lease: Option<Box<Lease>>,
-    /// The calls of this process that may await their first token, of those of all processes. `None`: the
-    /// limit is not shared, or not adaptive.
+    /// The calls of this process that may await their first token, of those of all processes.
+    /// `None`: the limit is not shared, or not adaptive.
     pub(super) first_token_lease: Option<Box<Lease>>,
 }
 
@@ -150,8 +151,8 @@ impl Capacity {
     }
 
     /// Returns the rule that keeps a call from fitting into `available`, and when time alone
-    /// satisfies the rule. The time is `None` if only the end of another call or another process can do
-    /// so. Returns `None` if the call fits.
+    /// satisfies the rule. The time is `None` if only the end of another call or another process
+    /// can do so. Returns `None` if the call fits.
     pub(super) fn lacking(
         &self,
         now: Instant,
@@ -168,8 +169,8 @@ impl Capacity {
     }
 
     /// Returns when the rate budgets permit a call if no other call is dispatched before. Returns
-    /// `None` if `room` has too little memory, because time alone does not release memory, or if it is not
-    /// known when the budgets permit the call.
+    /// `None` if `room` has too little memory, because time alone does not release memory, or if it
+    /// is not known when the budgets permit the call.
     pub(super) fn ready_at(&self, now: Instant, need: &Need, room: &AvailableBudget) -> Option<Instant> {
         if need.kv <= room.max_need.kv { self.budgets.ready_at(now, need) } else { None }
     }
@@ -194,8 +195,8 @@ impl Capacity {
         self.refresh_limits(now);
     }
 
-    /// Takes a slot and memory for a call. The call gets no memory of the `reserved` replicas if it fits
-    /// elsewhere. The caller must also call [`Capacity::charge`].
+    /// Takes a slot and memory for a call. The call gets no memory of the `reserved` replicas if it
+    /// fits elsewhere. The caller must also call [`Capacity::charge`].
     pub(super) fn admit(
         &mut self,
         now: Instant,
@@ -269,8 +270,8 @@ impl Capacity {
         have_changed
     }
 
-    /// Applies the metrics of the engine of a single server. Returns `true` if they limit the calls'
-    /// memory for the first time, so that calls can differ in what they need.
+    /// Applies the metrics of the engine of a single server. Returns `true` if they limit the
+    /// calls' memory for the first time, so that calls can differ in what they need.
     pub(super) fn on_engine_metrics(&mut self, now: Instant, metrics: &EngineMetrics) -> bool {
         self.upstream.on_engine_metrics(now, metrics);
         let is_newly_sized = !self.is_sized && self.upstream.is_sized();
@@ -403,9 +404,9 @@ impl Budgets {
         self.limiting().is_some_and(|budgets| budgets.is_exceeded_by(need))
     }
 
-    /// Returns the rule that delays the call for longest, and when the budgets permit the call if no
-    /// other call is dispatched before. The time is `None` if it is not known, because the processes that
-    /// share a budget were lost. Returns `None` if all budgets permit the call now.
+    /// Returns the rule that delays the call for longest, and when the budgets permit the call if
+    /// no other call is dispatched before. The time is `None` if it is not known, because the
+    /// processes that share a budget were lost. Returns `None` if all budgets permit the call now.
     pub(super) fn lacking(&self, now: Instant, need: &Need) -> Option<(Rule, Option<Instant>)> {
         let lack = self.limiting()?.lacking(now, need)?;
         Some(match lack {

@@ -3,8 +3,8 @@
 //!
 //! # Invariants
 //!
-//! - A call of another process is counted in the limit from its first event until its last one, or until
-//!   that process, the broker or one of its messages is lost.
+//! - A call of another process is counted in the limit from its first event until its last one, or
+//!   until that process, the broker or one of its messages is lost.
 //! - Each event of a call in flight is taken by the driver once, or all calls are taken again.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use crate::adaptive::{CallKind, Ended, Limit, Sample};
 use tidegate_share::{Appointment, CallEvent, CallStep, Evidence, LimitRole, MAX_EVENTS};
 
-/// The maximum number of calls of other processes that are counted, and of events that were not told yet.
+/// The maximum number of calls of other processes that are counted, and of events that were not
+/// told yet.
 const MAX_CALLS: usize = 65_536;
 /// The largest prompt. Longer ones are cut.
 const MAX_TOKENS: u64 = 1 << 32;
@@ -25,7 +26,8 @@ const MAX_AGE: Duration = Duration::from_secs(86_400);
 pub(super) struct EvidenceExchange {
     /// What this process does for the limit. `None`: its own limit is in force.
     appointment: Option<Appointment>,
-    /// The last role of this process, also if it has lost the broker since. `None`: it never had any.
+    /// The last role of this process, also if it has lost the broker since. `None`: it never had
+    /// any.
     last_role: Option<LimitRole>,
     /// Whether another process observes the calls of this one.
     is_observed: bool,
@@ -43,7 +45,8 @@ pub(super) struct EvidenceExchange {
     others: BTreeMap<(u64, u64), Sample>,
     /// When the first message was made. The clock of this process begins then.
     began_at: Option<Instant>,
-    /// When the clocks of the other processes began, by their number: the earliest time that fits a message.
+    /// When the clocks of the other processes began, by their number: the earliest time that fits a
+    /// message.
     clocks: BTreeMap<u64, Instant>,
 }
 
@@ -101,8 +104,8 @@ impl EvidenceExchange {
         is_due
     }
 
-    /// Removes up to [`MAX_EVENTS`] pending events, and returns them. Returns `None` if there is nothing to
-    /// tell.
+    /// Removes up to [`MAX_EVENTS`] pending events, and returns them. Returns `None` if there is
+    /// nothing to tell.
     pub(super) fn take(&mut self, now: Instant) -> Option<Evidence> {
         self.is_announced = false;
         let micros = |from, to: Instant| {
@@ -118,8 +121,8 @@ impl EvidenceExchange {
 
     /// Tells the observers of all calls in flight again.
     ///
-    /// The time of the first token of a call is known to the old observers only, so new ones do not learn
-    /// from calls that have it.
+    /// The time of the first token of a call is known to the old observers only, so new ones do not
+    /// learn from calls that have it.
     fn restart(&mut self) {
         self.restarts = true;
         self.is_announced = false;
@@ -143,8 +146,8 @@ impl EvidenceExchange {
         matches!(self.role(), Some(LimitRole::Follower | LimitRole::Deputy))
     }
 
-    /// Applies what the broker says about the limit, or that there is no broker (`None`). `members` is the
-    /// number of processes that share the limit.
+    /// Applies what the broker says about the limit, or that there is no broker (`None`). `members`
+    /// is the number of processes that share the limit.
     pub(super) fn on_appointed(
         &mut self,
         now: Instant,
@@ -186,7 +189,8 @@ impl EvidenceExchange {
         self.last_role = Some(role);
     }
 
-    /// Applies events of the calls of another process. Does nothing if this process does not observe them.
+    /// Applies events of the calls of another process. Does nothing if this process does not
+    /// observe them.
     pub(super) fn observe(&mut self, now: Instant, limit: &mut Limit, process: u64, evidence: &Evidence) {
         if self.role().is_none_or(|role| role.is_follower()) {
             return;
@@ -226,8 +230,8 @@ impl EvidenceExchange {
         }
     }
 
-    /// Returns for how long a message was on its way that was sent at `sent_us` on the clock of another
-    /// process, compared with the fastest one.
+    /// Returns for how long a message was on its way that was sent at `sent_us` on the clock of
+    /// another process, compared with the fastest one.
     fn delay(&mut self, now: Instant, process: u64, sent_us: u64) -> Duration {
         let Some(began_at) = now.checked_sub(Duration::from_micros(sent_us)) else { return Duration::ZERO };
         let earliest = self.clocks.entry(process).or_insert(began_at);
@@ -282,8 +286,8 @@ mod tests {
     }
 
     proptest! {
-        /// The observer counts the calls in flight of another process, and those of them that await their
-        /// first token, however events and appointments follow each other.
+        /// The observer counts the calls in flight of another process, and those of them that await
+        /// their first token, however events and appointments follow each other.
         #[test]
         fn observer_counts_the_calls_of_others(actions in prop::collection::vec(any_action(), 0..60)) {
             let adaptive = AdaptiveConfig::default();

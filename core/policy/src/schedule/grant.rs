@@ -165,7 +165,8 @@ impl<W> Scheduler<W> {
         }
     }
 
-    /// Stops counting an attempt among those of its tenant that await their first token, if it is one.
+    /// Stops counting an attempt among those of its tenant that await their first token, if it is
+    /// one.
     fn stop_awaiting(&mut self, tenant: TenantId, slot: &UpstreamSlot) {
         if let Some(tracked) = slot.awaiting() {
             self.queue.stop_awaiting(tenant, tracked.work());

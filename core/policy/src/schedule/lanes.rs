@@ -122,9 +122,9 @@ impl ReadyLines {
         Some(self.by_tag.first()?.0.tenant)
     }
 
-    /// Returns the number of ready lines whose first call goes before that of `line`, which belongs to
-    /// `tenant`. `weight` is the weight of that tenant. If the line is not ready, returns the number as
-    /// if the line became ready now with the call of `ticket` as its first call.
+    /// Returns the number of ready lines whose first call goes before that of `line`, which belongs
+    /// to `tenant`. `weight` is the weight of that tenant. If the line is not ready, returns the
+    /// number as if the line became ready now with the call of `ticket` as its first call.
     pub(super) fn lines_before(&self, tenant: TenantId, weight: f64, line: &Line, ticket: &Ticket) -> usize {
         let key_now = || {
             let since = self.entry(ticket.cost / weight);

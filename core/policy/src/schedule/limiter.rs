@@ -188,8 +188,8 @@ impl Limiter {
         self.exchange = self.adaptive.is_some().then(Box::default);
     }
 
-    /// Returns the events that are exchanged with other processes, or `None` if the limit is not adaptive or
-    /// not shared.
+    /// Returns the events that are exchanged with other processes, or `None` if the limit is not
+    /// adaptive or not shared.
     pub(super) fn exchange(&mut self) -> Option<&mut EvidenceExchange> {
         self.exchange.as_deref_mut()
     }
@@ -217,8 +217,8 @@ impl Limiter {
         self.exchange = Some(exchange);
     }
 
-    /// Puts the limit in force that all processes have together: that of the leases, or, if this process
-    /// leads, its own, which the leases then tell the others.
+    /// Puts the limit in force that all processes have together: that of the leases, or, if this
+    /// process leads, its own, which the leases then tell the others.
     pub(super) fn follow(&mut self, slots: &mut Lease, first_tokens: Option<&mut Lease>) {
         let Some(exchange) = &self.exchange else { return };
         let Some(AdaptiveLimit { limit, .. }) = self.adaptive.as_deref_mut() else { return };
@@ -236,9 +236,11 @@ impl Limiter {
             if let Some(role) = exchange.role() {
                 lease.set_role(role);
             }
-            // Calls that do not stream would hold what they do not use, and as many places as slots bound nothing.
+            // Calls that do not stream would hold what they do not use, and as many places as slots
+            // bound nothing.
             if self.recent_streams > 0 && lease.view().cap < slots.view().cap {
-                // If the broker was lost while all places were idle, a call with a slot may be sent.
+                // If the broker was lost while all places were idle, a call with a slot may be
+                // sent.
                 let least = usize::from(slots.appointment().is_none());
                 self.most_awaiting = self.most_awaiting.min(lease.in_force().max(least));
             }

@@ -5,11 +5,11 @@
 //!
 //! A call is *admissible* if all of these hold:
 //!
-//! - the upstream has a free slot and, if several processes share its limit, so does the lease of this
-//!   one (`process_lease`);
+//! - the upstream has a free slot and, if several processes share its limit, so does the lease of
+//!   this one (`process_lease`);
 //! - fewer calls await their first token than the limit allows;
-//! - the tenant is below its own cap, has enough of its own tokens, and does not use its share of an
-//!   adaptive upstream while the rest is kept for others (`tenant_shares`);
+//! - the tenant is below its own cap, has enough of its own tokens, and does not use its share of
+//!   an adaptive upstream while the rest is kept for others (`tenant_shares`);
 //! - the rate budgets and the engine's memory have enough left for the call;
 //! - no cool-down is in force.
 //!

@@ -7,15 +7,15 @@
 //!
 //! # Calls ahead
 //!
-//! A call of another line is ahead only if it may be dispatched when a slot becomes free: its line is
-//! ready, and its tenant's cap permits the call. All such calls of higher lanes are ahead, and in the
-//! lane of the call:
+//! A call of another line is ahead only if it may be dispatched when a slot becomes free: its line
+//! is ready, and its tenant's cap permits the call. All such calls of higher lanes are ahead, and
+//! in the lane of the call:
 //!
 //! - the calls of its line that are ahead of it;
-//! - the first call of each other line that precedes its line in fair queueing. Few lines precede that
-//!   of a tenant that was idle;
-//! - for each call of its line that is ahead of it, a round of calls of the other lines, in proportion
-//!   to the weights of their tenants.
+//! - the first call of each other line that precedes its line in fair queueing. Few lines precede
+//!   that of a tenant that was idle;
+//! - for each call of its line that is ahead of it, a round of calls of the other lines, in
+//!   proportion to the weights of their tenants.
 
 use std::time::{Duration, Instant};
 
@@ -37,8 +37,8 @@ pub(super) struct Paces {
     /// The pace at which slots are released while calls wait although a slot is free, because they
     /// lack tokens, memory or a replica. Only `retry_after` is computed from it.
     others: Pace,
-    /// When the last slot was released if calls waited then although a slot was free. `None` if none
-    /// waited, if no slot was free, or if no slot was released yet.
+    /// When the last slot was released if calls waited then although a slot was free. `None` if
+    /// none waited, if no slot was free, or if no slot was released yet.
     others_since: Option<Instant>,
     /// The pace at which calls get their first tokens. Observed only if the number of calls that
     /// await their first token is limited.
@@ -100,8 +100,8 @@ impl<W> Scheduler<W> {
         // The release of memory is not predicted: that of a single server is expected at once.
         let is_bounded = budgets.is_limiting() || (upstream.is_sized() && !upstream.can_bypass());
         let rates = is_bounded.then(|| {
-            // Not before each budget permits the call at all, for example after a used-up day. If the
-            // processes that share a budget were lost, nothing predicts when they are back.
+            // Not before each budget permits the call at all, for example after a used-up day. If
+            // the processes that share a budget were lost, nothing predicts when they are back.
             let alone = budgets.ready_at(now, &needs.need)?.saturating_duration_since(now);
             if ahead == 0 {
                 return Some(alone);
@@ -114,8 +114,8 @@ impl<W> Scheduler<W> {
 }
 
 impl<W> Queue<W> {
-    /// Returns the expected number of calls that are dispatched before a call with `in_line` waiting
-    /// calls of its tenant and lane ahead. See [the module](self).
+    /// Returns the expected number of calls that are dispatched before a call with `in_line`
+    /// waiting calls of its tenant and lane ahead. See [the module](self).
     pub(super) fn calls_ahead(&self, call: &Candidate<'_>, in_line: usize) -> usize {
         let Candidate { tenant: id, ticket, .. } = *call;
         let Some(tenant) = self.tenants.get(id) else { return in_line };
@@ -135,9 +135,9 @@ impl<W> Queue<W> {
 /// How fast slots are released, or first tokens arrive, while there are too few. Either event is
 /// called a *release* here. `retry_after` and predicted waits are computed from the pace.
 ///
-/// Of the time between two releases, only the part without a free slot counts or, for first tokens, in
-/// which the limit on calls that await theirs is reached. The remaining time depends on the callers, or
-/// on how fast tokens accrue. [`Paces::others`] is the exception.
+/// Of the time between two releases, only the part without a free slot counts or, for first tokens,
+/// in which the limit on calls that await theirs is reached. The remaining time depends on the
+/// callers, or on how fast tokens accrue. [`Paces::others`] is the exception.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     /// When the last release was, or `None` if there was none.
@@ -153,8 +153,8 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Records a release. Of the time since the last release, only the part since `since` counts, and
-    /// nothing if that is `None`.
+    /// Records a release. Of the time since the last release, only the part since `since` counts,
+    /// and nothing if that is `None`.
     fn on_release(&mut self, now: Instant, since: Option<Instant>) {
         if let Some(since) = since {
             let since = self.last.map_or(since, |last| last.max(since));

@@ -21,8 +21,8 @@ impl LeaseKind {
 }
 
 impl<W> Scheduler<W> {
-    /// Shares the limit with other processes: from now on, calls need a slot of `slots`, too, and, if the
-    /// limit is adaptive, a place of `first_tokens` until their first token.
+    /// Shares the limit with other processes: from now on, calls need a slot of `slots`, too, and,
+    /// if the limit is adaptive, a place of `first_tokens` until their first token.
     pub fn share(&mut self, slots: Lease, first_tokens: Lease) {
         self.capacity.lease = Some(Box::new(slots));
         let limiter = self.capacity.upstream.limiter_of(None);
@@ -41,8 +41,8 @@ impl<W> Scheduler<W> {
         }
     }
 
-    /// Runs `event` on a lease and its use, and updates the limits if what is in force has changed. Returns
-    /// `None` if the limit is not shared.
+    /// Runs `event` on a lease and its use, and updates the limits if what is in force has changed.
+    /// Returns `None` if the limit is not shared.
     ///
     /// Call [`Scheduler::next`] afterwards.
     pub fn with_lease<T>(
@@ -69,21 +69,23 @@ impl<W> Scheduler<W> {
         Some(result)
     }
 
-    /// Returns the report that must be sent to the broker now, or `None` if there is none. Call this
-    /// method after each event, when [`Scheduler::next`] has returned `None`.
+    /// Returns the report that must be sent to the broker now, or `None` if there is none. Call
+    /// this method after each event, when [`Scheduler::next`] has returned `None`.
     pub fn share_report(&mut self, now: Instant, kind: LeaseKind) -> Option<Report> {
         self.with_lease(now, kind, |lease, usage| lease.report(now, usage)).flatten()
     }
 
-    /// Returns `true` if there are events of calls that other processes must be told of. Returns it once for
-    /// the events that [`Scheduler::take_evidence`] returns. Call this method after each event.
+    /// Returns `true` if there are events of calls that other processes must be told of. Returns it
+    /// once for the events that [`Scheduler::take_evidence`] returns. Call this method after each
+    /// event.
     pub fn announces_evidence(&mut self) -> bool {
         let limiter =
             self.capacity.lease.is_some().then(|| self.capacity.upstream.limiter_of(None)).flatten();
         limiter.and_then(Limiter::exchange).is_some_and(EvidenceExchange::announce)
     }
 
-    /// Returns events of calls that other processes must be told of. Call this method until it returns `None`.
+    /// Returns events of calls that other processes must be told of. Call this method until it
+    /// returns `None`.
     pub fn take_evidence(&mut self, now: Instant) -> Option<Evidence> {
         self.capacity.upstream.limiter_of(None)?.exchange()?.take(now)
     }
@@ -114,9 +116,9 @@ impl<W> Scheduler<W> {
 
     /// Returns how a lease is used, or `None` if the limit is not shared.
     ///
-    /// A call takes a slot first. A waiting call that lacks only a place for its first token keeps an idle slot
-    /// of this process's share, so that it does not lack one when it gets that place. Only a process with such a
-    /// slot asks for a place.
+    /// A call takes a slot first. A waiting call that lacks only a place for its first token keeps
+    /// an idle slot of this process's share, so that it does not lack one when it gets that place.
+    /// Only a process with such a slot asks for a place.
     fn usage(&self, now: Instant, kind: LeaseKind) -> Option<SlotUse> {
         let capacity = &self.capacity;
         let slots = capacity.lease.as_ref()?;

@@ -140,9 +140,9 @@ impl<W> Queue<W> {
     }
 
     /// Updates the position of a tenant's [`Line`] among the ready lines of `lane`, after a call of
-    /// the line was queued, dispatched or withdrawn. Updates the tenant's lines in all lanes if none of
-    /// them is ready any more, because the tenant has reached its slot cap, or if some may be ready
-    /// again, because the tenant's own tokens were kept for the first call of this line.
+    /// the line was queued, dispatched or withdrawn. Updates the tenant's lines in all lanes if
+    /// none of them is ready any more, because the tenant has reached its slot cap, or if some may
+    /// be ready again, because the tenant's own tokens were kept for the first call of this line.
     pub(super) fn place_after(&mut self, id: TenantId, lane: Lane) {
         let concerns_all = |tenant: &Tenant| tenant.is_barred() || tenant.tokens.is_some();
         let all = self.tenants.get(id).is_some_and(concerns_all);

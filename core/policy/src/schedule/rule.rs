@@ -11,14 +11,14 @@ use crate::budget::{BudgetKind, LimitOrigin};
 pub enum Rule {
     /// All slots are in use.
     Slots,
-    /// This process uses all that it may of a limit that several processes share. Without the store of a
-    /// shared rate, it may use nothing until it knows the others, and with `strict` until it has found them
-    /// again.
+    /// This process uses all that it may of a limit that several processes share. Without the store
+    /// of a shared rate, it may use nothing until it knows the others, and with `strict` until it
+    /// has found them again.
     Share,
     /// The number of calls that await their first token is at its adaptive limit.
     FirstTokens,
-    /// The tenant uses its share of the upstream, and the rest is kept for the first tokens of other
-    /// tenants.
+    /// The tenant uses its share of the upstream, and the rest is kept for the first tokens of
+    /// other tenants.
     TenantShare,
     /// The tenant has as many calls in flight as its `cap` permits.
     TenantCap,

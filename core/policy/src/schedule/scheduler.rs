@@ -193,8 +193,8 @@ impl<W> Scheduler<W> {
             } else if deadline <= now {
                 Some(Reason::Deadline)
             } else {
-                // The call would be refused after the cool-down anyway. Refused now, it can still go
-                // elsewhere.
+                // The call would be refused after the cool-down anyway. Refused now, it can still
+                // go elsewhere.
                 until.is_some_and(|until| until > deadline).then(|| self.closed_reason())
             }
         };
@@ -315,16 +315,18 @@ impl<W> Scheduler<W> {
         self.capacity.upstream.resume_cooldown(now, until);
     }
 
-    /// Records that calls with several credentials or models use the upstream, so that the caller keeps
-    /// a cool-down for each of them. Ends the cool-down that a `Retry-After` began, and ignores
-    /// [`Scheduler::resume_cooldown`] from now on, because each concerns only some of the calls.
+    /// Records that calls with several credentials or models use the upstream, so that the caller
+    /// keeps a cool-down for each of them. Ends the cool-down that a `Retry-After` began, and
+    /// ignores [`Scheduler::resume_cooldown`] from now on, because each concerns only some of the
+    /// calls.
     ///
     /// Call [`Scheduler::next`] afterwards.
     pub fn on_several_keys(&mut self, now: Instant) {
         self.capacity.upstream.on_several_keys(now);
     }
 
-    /// Returns until when the upstream asked callers to wait, or `None` if it did not, or if it is down.
+    /// Returns until when the upstream asked callers to wait, or `None` if it did not, or if it is
+    /// down.
     pub fn waits_until(&self) -> Option<Instant> {
         let upstream = &self.capacity.upstream;
         upstream.cooling_until().filter(|_| !upstream.is_down())
@@ -394,8 +396,8 @@ impl<W> Scheduler<W> {
         self.settings.adaptive.is_some()
     }
 
-    /// Counts the tenant as active. Call this after a new call of the tenant, and after each change of
-    /// the tenant's slots.
+    /// Counts the tenant as active. Call this after a new call of the tenant, and after each change
+    /// of the tenant's slots.
     pub(super) fn on_active(&mut self, now: Instant, tenant: TenantId) {
         if self.divides_among_tenants() {
             let Capacity { upstream, limits, .. } = &self.capacity;
@@ -422,8 +424,9 @@ impl<W> Scheduler<W> {
         self.gap.watch(now, could_go);
     }
 
-    /// Returns how long a call may wait: its own wait budget or, if that is less, the wait with which
-    /// it can still meet its TTFT objective. Returns `None` if it may wait until its deadline.
+    /// Returns how long a call may wait: its own wait budget or, if that is less, the wait with
+    /// which it can still meet its TTFT objective. Returns `None` if it may wait until its
+    /// deadline.
     pub(super) fn wait_budget(&self, ticket: &Ticket) -> Option<Duration> {
         ticket.wait.into_iter().chain(self.objective_wait.budget(ticket)).min()
     }

@@ -42,8 +42,9 @@ pub struct SchedulerSettings {
     /// raised by one. A lane that is raised to the highest lane with waiting calls may be served
     /// first, within an eighth of the capacity. Once any call has waited this long, other calls of
     /// the same scheduler may no longer take the resources that it lacks. Calls of other schedulers
-    /// that share its rate budgets still may: see [`Resources::budgets`](super::Resources::budgets).
-    /// Zero: lanes are never raised, and these resources are reserved at once.
+    /// that share its rate budgets still may: see
+    /// [`Resources::budgets`](super::Resources::budgets). Zero: lanes are never raised, and these
+    /// resources are reserved at once.
     pub aging: Duration,
     /// The time by which a call is placed later in its line (the waiting calls of one tenant in one
     /// lane) for each 1,000 tokens of input and expected output, so that short calls are preferred.

@@ -230,8 +230,9 @@ impl Upstream for SingleUpstream {
 }
 
 impl<W> Scheduler<W> {
-    /// Applies the metrics that the engine of a single server reports. They bound the adaptive limit
-    /// and, unless its size is configured, the KV-cache memory. Call [`Scheduler::next`] afterwards.
+    /// Applies the metrics that the engine of a single server reports. They bound the adaptive
+    /// limit and, unless its size is configured, the KV-cache memory. Call [`Scheduler::next`]
+    /// afterwards.
     ///
     /// Does nothing if the target is a pool: see [`Scheduler::observe`].
     pub fn on_engine_metrics(&mut self, now: Instant, metrics: &EngineMetrics) {

@@ -1,23 +1,25 @@
-//! The division of an adaptive upstream among tenants, so that a tenant that bursts delays the first
-//! tokens of the others as little as possible.
+//! The division of an adaptive upstream among tenants, so that a tenant that bursts delays the
+//! first tokens of the others as little as possible.
 //!
-//! What delays them is how much prefill work of the burst the upstream has, not how many of its calls
-//! are in flight. A tenant is *held*, that is, none of its calls is dispatched, in two cases:
+//! What delays them is how much prefill work of the burst the upstream has, not how many of its
+//! calls are in flight. A tenant is *held*, that is, none of its calls is dispatched, in two cases:
 //!
 //! - **First tokens.** The calls that await their first token use up the capacity of the upstream
-//!   ([`UpstreamLoad::first_tokens`]), and the tenant has such a call. In addition, it either uses up
-//!   the capacity alone, or demands more than its max-min fair share: what is left for the tenants
-//!   with calls in flight that demand more than an equal share if the others continue with what they
-//!   use. The demand is the mean use over about ten seconds, with that of the waiting calls.
+//!   ([`UpstreamLoad::first_tokens`]), and the tenant has such a call. In addition, it either uses
+//!   up the capacity alone, or demands more than its max-min fair share: what is left for the
+//!   tenants with calls in flight that demand more than an equal share if the others continue with
+//!   what they use. The demand is the mean use over about ten seconds, with that of the waiting
+//!   calls.
 //! - **Slots.** The tenant has at least its weighted share of the slots, wants half more than that
-//!   ([`EXCESS`]), and only *spare* slots are left: those that the active tenants used at most lately, a
-//!   quarter more, and do not use now. The spare slots of a tenant are at most its share. Those of all
-//!   tenants are at most what the tenants used together lately, a quarter more, without what tenants
-//!   below their share use now ([`ActiveTenants::spare`]). Slots beyond the size of the engine's batch do
-//!   not count, nor do slots for which the engine has no memory if each call needs as much as those in
-//!   flight. Calls that do not stream count, too.
+//!   ([`EXCESS`]), and only *spare* slots are left: those that the active tenants used at most
+//!   lately, a quarter more, and do not use now. The spare slots of a tenant are at most its share.
+//!   Those of all tenants are at most what the tenants used together lately, a quarter more,
+//!   without what tenants below their share use now ([`ActiveTenants::spare`]). Slots beyond the
+//!   size of the engine's batch do not count, nor do slots for which the engine has no memory if
+//!   each call needs as much as those in flight. Calls that do not stream count, too.
 //!
-//! A tenant is *active* for half a minute to a minute after its last call arrived, was sent or ended.
+//! A tenant is *active* for half a minute to a minute after its last call arrived, was sent or
+//! ended.
 //!
 //! The first-token capacity is what keeps the upstream busy, so a held tenant loses hardly any
 //! throughput.
@@ -35,10 +37,11 @@
 //!
 //! A held tenant is treated like one at its slot cap: its lines are not ready.
 //!
-//! - **Lanes and ageing.** Only calls of the other tenants raise their lane and are ordered. The calls
-//!   of the held tenant keep their age, so they count with it as soon as the tenant is released.
-//! - **Reserved slots and resources.** A held tenant below its floor is not served first, and no call
-//!   is preempted for it. Nothing is reserved for its aged calls.
+//! - **Lanes and ageing.** Only calls of the other tenants raise their lane and are ordered. The
+//!   calls of the held tenant keep their age, so they count with it as soon as the tenant is
+//!   released.
+//! - **Reserved slots and resources.** A held tenant below its floor is not served first, and no
+//!   call is preempted for it. Nothing is reserved for its aged calls.
 //! - **Work conservation.** Calls of a held tenant are not admissible. The scheduler is
 //!   work-conserving apart from the spare slots and from the first-token capacity.
 //!
@@ -55,8 +58,8 @@ const MEAN_OVER: Duration = Duration::from_secs(10);
 const CALL_WEIGHT: f64 = 1.0 / 16.0;
 /// A tenant counts as active for this time, or up to twice as long, after its last call.
 const ACTIVE_FOR: Duration = Duration::from_secs(30);
-/// The calls of a tenant, in flight and waiting, from which it is held for the spare slots of others, as a
-/// multiple of its share. Fewer calls that happen to arrive together are not delayed.
+/// The calls of a tenant, in flight and waiting, from which it is held for the spare slots of
+/// others, as a multiple of its share. Fewer calls that happen to arrive together are not delayed.
 const EXCESS: f64 = 1.5;
 /// For `n` slots that were used at most, `n / SPARE_DIVISOR` more are kept, too.
 const SPARE_DIVISOR: usize = 4;
@@ -64,8 +67,8 @@ const SPARE_DIVISOR: usize = 4;
 /// What an upstream can take, as far as tenants share it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UpstreamLoad {
-    /// The work of the calls awaiting their first token that keeps the upstream busy without a queue,
-    /// in tokens of prefill. Infinite if it is not known.
+    /// The work of the calls awaiting their first token that keeps the upstream busy without a
+    /// queue, in tokens of prefill. Infinite if it is not known.
     pub(super) first_tokens: f64,
     /// Whether another call can await its first token without exceeding that capacity. For a pool,
     /// whether one can at an eligible replica.
@@ -178,8 +181,8 @@ impl DecayingMean {
     }
 }
 
-/// The tenants of which a call arrived, was sent or ended in the current period of [`ACTIVE_FOR`] or
-/// in the one before. A period ends with the first such event after it.
+/// The tenants of which a call arrived, was sent or ended in the current period of [`ACTIVE_FOR`]
+/// or in the one before. A period ends with the first such event after it.
 #[derive(Debug)]
 struct ActiveTenants {
     /// The end of the current period.
@@ -252,9 +255,9 @@ impl ActiveTenants {
     /// Returns the number of spare slots of all active tenants together.
     ///
     /// Light tenants seldom use their own maximum at the same time, so the sum of their spare slots
-    /// can be a multiple of what they use together. The bound is higher than that use by what a tenant
-    /// with a burst has used within its share. What such a tenant uses now is not deducted, because the
-    /// slots are kept for the others.
+    /// can be a multiple of what they use together. The bound is higher than that use by what a
+    /// tenant with a burst has used within its share. What such a tenant uses now is not deducted,
+    /// because the slots are kept for the others.
     fn spare(&self) -> usize {
         let (slots, peak) = (self.slots(), self.peaks[0].max(self.peaks[1]));
         slots.spare.min(with_reserve(peak).saturating_sub(slots.below_share))
@@ -271,8 +274,8 @@ fn with_reserve(peak: usize) -> usize {
 }
 
 impl<W> Queue<W> {
-    /// Counts the tenant as active, and updates its spare slots. `slots` is the number of slots that
-    /// tenants share.
+    /// Counts the tenant as active, and updates its spare slots. `slots` is the number of slots
+    /// that tenants share.
     pub(super) fn on_active(&mut self, now: Instant, id: TenantId, slots: usize) {
         if let Some(tenant) = self.tenants.get_mut(id) {
             let TenantShares { candidates, active, .. } = &mut self.shares;
@@ -311,9 +314,10 @@ impl<W> Queue<W> {
         active.tenants() > 1 || candidates.len() > 1 || *kept_free > 0 || self.has_held()
     }
 
-    /// Updates which tenants are held, and returns the number of spare slots. `slots` is the current
-    /// number of slots of the upstream, of which `in_flight` are in use. `in_memory` returns the number of
-    /// calls for which it has memory, and is called only if several tenants are active.
+    /// Updates which tenants are held, and returns the number of spare slots. `slots` is the
+    /// current number of slots of the upstream, of which `in_flight` are in use. `in_memory`
+    /// returns the number of calls for which it has memory, and is called only if several tenants
+    /// are active.
     pub(super) fn update_held(
         &mut self,
         now: Instant,

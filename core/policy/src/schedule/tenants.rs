@@ -91,8 +91,8 @@ pub(super) struct Tenant {
 }
 
 impl Tenant {
-    /// Returns `true` if no call of the tenant may be dispatched, because the tenant is at its slot cap
-    /// or held.
+    /// Returns `true` if no call of the tenant may be dispatched, because the tenant is at its slot
+    /// cap or held.
     pub(super) fn is_barred(&self) -> bool {
         self.is_capped() || self.is_held()
     }

@@ -1,8 +1,8 @@
 //! Wait budgets that follow from the objective for the time to first token (TTFT).
 //!
 //! A call that was admitted too late to meet its objective takes capacity from calls that can still
-//! meet theirs. Under a lasting overload, a queue without a bound makes every call late. A call with
-//! an objective and without a configured wait budget may therefore wait for the part of the
+//! meet theirs. Under a lasting overload, a queue without a bound makes every call late. A call
+//! with an objective and without a configured wait budget may therefore wait for the part of the
 //! objective that the upstream does not need.
 //!
 //! # Algorithm
@@ -11,8 +11,8 @@
 //! retransmission timeout: the mean of recent times to first token plus four mean deviations.
 //! Before the first measurement, and if the upstream alone exceeds the objective, half of the
 //! objective remains for the wait. An estimate that exceeds half of the objective only because of
-//! its deviation counts as half: the adaptive limit keeps the upstream below that. If the mean alone
-//! exceeds half, the deviation is not added, and at least an eighth of the objective
+//! its deviation counts as half: the adaptive limit keeps the upstream below that. If the mean
+//! alone exceeds half, the deviation is not added, and at least an eighth of the objective
 //! ([`MAX_UPSTREAM_PART`]) remains. With the deviation, nothing would remain after the first
 //! measurement, and no call could be queued, although it would often be in time.
 //!

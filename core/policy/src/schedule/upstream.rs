@@ -80,8 +80,8 @@ pub(super) struct Admitted<'a> {
     pub(super) in_flight: usize,
     /// The replicas whose memory is reserved for other calls.
     pub(super) reserved: ReplicaSet,
-    /// Whether the call should go to a replica whose first-token capacity is not used up, because its
-    /// tenant uses its share of it. Always `false` for a single server.
+    /// Whether the call should go to a replica whose first-token capacity is not used up, because
+    /// its tenant uses its share of it. Always `false` for a single server.
     pub(super) exceeds_share: bool,
 }
 
@@ -106,12 +106,12 @@ pub(super) trait Upstream: fmt::Debug + Send {
     /// Returns what the upstream can take, as far as tenants share it.
     fn load(&self) -> UpstreamLoad;
 
-    /// Returns the number of calls like those in flight for which the upstream has memory. The maximum if
-    /// it is not known.
+    /// Returns the number of calls like those in flight for which the upstream has memory. The
+    /// maximum if it is not known.
     fn calls_in_memory(&self) -> usize;
 
-    /// Sets the number of slots that are kept free for some tenants. An adaptive limit counts as full
-    /// if only these are free.
+    /// Sets the number of slots that are kept free for some tenants. An adaptive limit counts as
+    /// full if only these are free.
     fn keep_free(&mut self, spare: usize);
 
     /// Sets a fixed number of slots, which replaces the configured or adaptive limit. For a pool,
@@ -140,8 +140,8 @@ pub(super) trait Upstream: fmt::Debug + Send {
     /// replica of the attempt has left the pool. For a single server, the assignment is ignored.
     fn limiter_of(&mut self, assignment: Option<&Assignment>) -> Option<&mut Limiter>;
 
-    /// Returns the number of calls of this process that await their first token at a single server with an
-    /// adaptive limit. Zero otherwise.
+    /// Returns the number of calls of this process that await their first token at a single server
+    /// with an adaptive limit. Zero otherwise.
     fn awaiting(&self) -> usize {
         0
     }
@@ -208,8 +208,8 @@ pub(super) trait Upstream: fmt::Debug + Send {
         None
     }
 
-    /// Returns the largest memory need, in tokens, that the upstream can ever satisfy. `u32::MAX` if
-    /// memory is not limited, and for a pool, where it depends on the replicas of a call.
+    /// Returns the largest memory need, in tokens, that the upstream can ever satisfy. `u32::MAX`
+    /// if memory is not limited, and for a pool, where it depends on the replicas of a call.
     fn max_memory_need(&self) -> u32 {
         u32::MAX
     }

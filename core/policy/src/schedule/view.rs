@@ -74,8 +74,8 @@ pub struct TenantView {
     pub floor: usize,
     /// The tokens by which the tenant has overdrawn its own tokens per minute, or 0 if it has not.
     pub debt: u64,
-    /// For how long the tenant has been held because it uses its share of the upstream, or `None` if
-    /// it is not held. See [`Rule::TenantShare`].
+    /// For how long the tenant has been held because it uses its share of the upstream, or `None`
+    /// if it is not held. See [`Rule::TenantShare`].
     pub held_for: Option<Duration>,
 }
 

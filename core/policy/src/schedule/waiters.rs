@@ -1,5 +1,5 @@
-//! The table of waiting calls, ordered by deadline, by the timeout of the caller's client, and by the
-//! end of the wait budget.
+//! The table of waiting calls, ordered by deadline, by the timeout of the caller's client, and by
+//! the end of the wait budget.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

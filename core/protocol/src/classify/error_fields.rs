@@ -5,8 +5,8 @@ use std::sync::Arc;
 use memchr::memmem;
 use serde_json::Value;
 
-/// Parts of the messages of status 429 that say that a quota, credit or spend limit is exhausted. The
-/// names of these errors do not say so.
+/// Parts of the messages of status 429 that say that a quota, credit or spend limit is exhausted.
+/// The names of these errors do not say so.
 const QUOTA_MESSAGES: [&str; 6] = [
     // Anthropic.
     "spend limit",
@@ -130,8 +130,8 @@ impl ErrorFields {
         self.code.as_deref() == Some("capacity_exceeded")
     }
 
-    /// Returns `true` if OpenAI rejects a request that is larger than the limit per minute. Only the
-    /// message differs from that of a limit that is used up.
+    /// Returns `true` if OpenAI rejects a request that is larger than the limit per minute. Only
+    /// the message differs from that of a limit that is used up.
     pub(super) fn is_too_large(&self) -> bool {
         self.message.starts_with("Request too large")
     }

@@ -122,8 +122,8 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Raises the delay of an error event to the one that the headers of its response state. Keeps a
-    /// longer delay, and does nothing for failures without a delay (see [`Verdict::delay`]).
+    /// Raises the delay of an error event to the one that the headers of its response state. Keeps
+    /// a longer delay, and does nothing for failures without a delay (see [`Verdict::delay`]).
     ///
     /// `wall` is the local wall clock, used to read dates if the response has no `Date` header.
     ///

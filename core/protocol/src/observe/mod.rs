@@ -115,8 +115,8 @@ struct Progress {
     terminal: bool,
     /// Whether an error has been reported.
     failed: bool,
-    /// The classification of a failure whose event does not state the error. `None` if there is none,
-    /// or once an error has been reported.
+    /// The classification of a failure whose event does not state the error. `None` if there is
+    /// none, or once an error has been reported.
     unexplained: Option<Verdict>,
     /// Whether an end without a terminal event is a truncation. `false` if the format has no
     /// terminal event, or if an event could not be read.
@@ -204,8 +204,8 @@ impl Observer {
     }
 
     /// Returns the classification of a failure whose event does not state the error, until an error
-    /// is reported: the one in the next error event, or this failure at the end of the body. `None` if
-    /// there is no such failure.
+    /// is reported: the one in the next error event, or this failure at the end of the body. `None`
+    /// if there is no such failure.
     ///
     /// Azure sends `response.failed` without the error, and then an `error` event.
     pub fn unexplained_failure(&self) -> Option<&Verdict> {

@@ -12,7 +12,8 @@ impl Progress {
     /// each signal in the event.
     pub(super) fn on_responses(&mut self, event: &Event<'_>, on: OnSignal<'_>) {
         if event.oversized && event.name.is_empty() {
-            // Its type was in its data, which is too long to keep. It may be an image, or the last event.
+            // Its type was in its data, which is too long to keep. It may be an image, or the last
+            // event.
             self.expects_terminal = false;
             return self.on_delta(on);
         }

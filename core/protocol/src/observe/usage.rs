@@ -115,8 +115,8 @@ impl Usage {
     /// The largest count that is believed. The sums of larger ones would overflow.
     const MAX_COUNT: u64 = 1 << 40;
 
-    /// Replaces the counts that are reported and keeps the others. Counts above [`Self::MAX_COUNT`] are
-    /// cut. Returns `true` if input or output tokens were reported.
+    /// Replaces the counts that are reported and keeps the others. Counts above [`Self::MAX_COUNT`]
+    /// are cut. Returns `true` if input or output tokens were reported.
     pub(super) fn update(&mut self, counts: Counts) -> bool {
         let cut = |count: u64| count.min(Self::MAX_COUNT);
         self.input = counts.input.map_or(self.input, cut);

@@ -23,8 +23,8 @@ pub enum Role {
     /// One text to complete, in the form of [`Role::Prompt`], or a list of such texts. Each of them
     /// gets answers of its own.
     Completions,
-    /// An element of a [`Role::Completions`] list: a text, a list of token ids, or a token id of the
-    /// only text.
+    /// An element of a [`Role::Completions`] list: a text, a list of token ids, or a token id of
+    /// the only text.
     Completion,
     /// An element of a [`Role::Prompt`] list. Objects count as messages, and numbers as token ids.
     /// A list of messages is one of several conversations, each of which gets answers of its own.

@@ -9,8 +9,8 @@ use memchr::memmem::Finder;
 const MARKS: [&[u8]; 3] =
     [b"\"prompt_token_ids\":", b"\"prompt_logprobs\":", b"\"system_fingerprint\":\"vllm-"];
 
-/// Returns `true` if `answer`, the body of an answer or a part of it, is from vLLM. Quotes are escaped
-/// in text that a model writes, so it does not look like one.
+/// Returns `true` if `answer`, the body of an answer or a part of it, is from vLLM. Quotes are
+/// escaped in text that a model writes, so it does not look like one.
 ///
 /// # Examples
 ///

@@ -95,8 +95,9 @@ fn series(metric: &str) -> Option<&str> {
 /// Returns the tokens that a line of `vllm:cache_config_info` adds to the `counted` tokens of the
 /// lines before it. Returns `None` if its labels state no capacity.
 ///
-/// `kv_cache_size_tokens` is the capacity of the engine of the line. `num_gpu_blocks` is that of all
-/// engines together: with data parallelism, vLLM adds their blocks and repeats the sum in each line.
+/// `kv_cache_size_tokens` is the capacity of the engine of the line. `num_gpu_blocks` is that of
+/// all engines together: with data parallelism, vLLM adds their blocks and repeats the sum in each
+/// line.
 fn kv_tokens(sample: &Sample<'_>, counted: f64) -> Option<f64> {
     let label = |name| sample.label(name)?.parse::<u64>().ok().filter(|number| *number > 0);
     let of_engine = label("kv_cache_size_tokens").map(|tokens| tokens as f64);

@@ -48,8 +48,8 @@ struct Account {
 }
 
 impl RateDivision {
-    /// Creates the account of the limits of the first member. Returns `None` if there are none or too
-    /// many.
+    /// Creates the account of the limits of the first member. Returns `None` if there are none or
+    /// too many.
     pub(crate) fn new(now: Instant, draw: &Draw) -> Option<Self> {
         if draw.limits.is_empty() || draw.limits.len() > MAX_LIMITS {
             return None;
@@ -72,8 +72,8 @@ impl RateDivision {
         self.accounts.is_empty() && self.bounds.iter_mut().all(|bound| bound.window.sum(now) == 0)
     }
 
-    /// Applies what a member asks for. The first draw adds the member. Ignores one that does not fit the
-    /// limits of the resource.
+    /// Applies what a member asks for. The first draw adds the member. Ignores one that does not
+    /// fit the limits of the resource.
     pub(crate) fn draw(&mut self, now: Instant, id: MemberId, draw: &Draw) {
         let fits = |amounts: &Amounts| amounts.len() == self.bounds.len();
         let windows = draw.limits.iter().zip(&self.bounds);
@@ -172,8 +172,8 @@ impl RateDivision {
         ready_at.into_iter().chain(idle.filter(|at| *at > now)).min()
     }
 
-    /// Returns the member that is served next, and its advance: its next call, and as many like it as it wants
-    /// and is entitled to for the time of a stock.
+    /// Returns the member that is served next, and its advance: its next call, and as many like it
+    /// as it wants and is entitled to for the time of a stock.
     fn next(&mut self, now: Instant) -> Option<(MemberId, Amounts)> {
         let waiting = self.accounts.iter().filter(|(_, account)| account.waits());
         let weights: f64 = waiting.clone().map(|(_, account)| account.weight).sum();
@@ -198,8 +198,8 @@ impl ChargedLimit {
         Self { limit, bucket, window: limit.new_window(now) }
     }
 
-    /// Returns the amount for `time` seconds. The charges of a long window are not smoothed, so that it is what is
-    /// left.
+    /// Returns the amount for `time` seconds. The charges of a long window are not smoothed, so
+    /// that it is what is left.
     fn entitled(&mut self, now: Instant, time: f64) -> f64 {
         if self.limit.window_ms < LONG_WINDOW_MS {
             return time * self.limit.per_second;
@@ -249,8 +249,8 @@ impl Account {
 }
 
 impl RateLimit {
-    /// Creates the window of this limit. What is charged may be sent until the end of the stock's time, and
-    /// then travels to the provider.
+    /// Creates the window of this limit. What is charged may be sent until the end of the stock's
+    /// time, and then travels to the provider.
     fn new_window(&self, now: Instant) -> SlidingWindow {
         let window = Duration::from_millis(self.window_ms);
         let bin = window.as_secs_f64() / BINS as f64;

@@ -1,10 +1,10 @@
 //! Requests and tokens per time that several processes share.
 //!
-//! The broker keeps the account of each limit, and gives members *advances*: amounts that a member may
-//! charge to its calls within [`StockTime`]. A member that lacks an amount *draws*. The advance counts as
-//! charged when it is given, and what was not used in time is returned. So the sum of all members never
-//! exceeds the limit in any window, whoever ends, and a call that finds its amount in the advance costs no
-//! message.
+//! The broker keeps the account of each limit, and gives members *advances*: amounts that a member
+//! may charge to its calls within [`StockTime`]. A member that lacks an amount *draws*. The advance
+//! counts as charged when it is given, and what was not used in time is returned. So the sum of all
+//! members never exceeds the limit in any window, whoever ends, and a call that finds its amount in
+//! the advance costs no message.
 //!
 //! - `RateDivision`: the broker's account of the limits of one resource, and the order of advances.
 //! - [`RateStock`]: the advance of a member, and what it asks for.
@@ -12,17 +12,18 @@
 //!
 //! # Fairness
 //!
-//! Advances are given by start-time fair queueing: an advance costs the largest part that it is of any
-//! limit, divided by the weight of the member. If the next member's advance does not fit yet, all wait
-//! for it, so that a large call is not overtaken for ever.
+//! Advances are given by start-time fair queueing: an advance costs the largest part that it is of
+//! any limit, divided by the weight of the member. If the next member's advance does not fit yet,
+//! all wait for it, so that a large call is not overtaken for ever.
 //!
 //! # Guarantees
 //!
 //! - Members whose estimates are exact never exceed a limit in any window of its length.
-//! - If the provider counted more than was charged, the difference is charged as soon as it is known.
+//! - If the provider counted more than was charged, the difference is charged as soon as it is
+//!   known.
 //! - A member can only take back what it was given within the window.
-//! - A new broker learns from each member what it has used. What processes have used that ended before is
-//!   not known to it.
+//! - A new broker learns from each member what it has used. What processes have used that ended
+//!   before is not known to it.
 
 mod division;
 mod rate_stock;
@@ -51,7 +52,8 @@ pub const BINS: u64 = 480;
 pub const TRAVEL_BINS: u64 = 2;
 /// The shortest and the longest window in milliseconds. Others are clamped.
 pub const WINDOWS_MS: (u64, u64) = (100, 7 * 86_400_000);
-/// The length in milliseconds from which a window is long: an hour. What is charged to it is not smoothed.
+/// The length in milliseconds from which a window is long: an hour. What is charged to it is not
+/// smoothed.
 pub const LONG_WINDOW_MS: u64 = 3_600_000;
 /// The largest amount of a limit, which a floating-point number still represents exactly.
 pub const MAX_AMOUNT: u64 = 1 << 52;
@@ -69,7 +71,8 @@ pub struct Draw {
     pub limits: Vec<RateLimit>,
     /// The weight of the member's calls, positive and finite. Shares follow weights.
     pub weight: f64,
-    /// The amounts that the member could use soon. Replaces what was asked before. Empty if it needs none.
+    /// The amounts that the member could use soon. Replaces what was asked before. Empty if it
+    /// needs none.
     pub want: Amounts,
     /// The amounts of its next call, at most `want`.
     pub least: Amounts,
@@ -81,7 +84,8 @@ pub struct Draw {
     /// account. A local broker always has.
     #[serde(skip)]
     pub pending: Vec<Correction>,
-    /// The time for which the broker did not know of charges, in milliseconds. Read in the first draw only.
+    /// The time for which the broker did not know of charges, in milliseconds. Read in the first
+    /// draw only.
     pub unknown_ms: u64,
 }
 
@@ -95,7 +99,8 @@ pub struct RateLimit {
     pub per_window: u64,
     /// The amount that accrues per second.
     pub per_second: f64,
-    /// The amount that may be used without a pause, as the time in which it accrues, in milliseconds.
+    /// The amount that may be used without a pause, as the time in which it accrues, in
+    /// milliseconds.
     pub burst_ms: u64,
 }
 
@@ -125,8 +130,8 @@ pub struct Advance {
 
 /// Time for which an advance may be used, which is also the time for which a member draws at once.
 ///
-/// At most [`LeaseTimes::advance`](crate::LeaseTimes::advance), and less for limits per second: the window
-/// is longer by this time, because an amount may be sent later than it was charged.
+/// At most [`LeaseTimes::advance`](crate::LeaseTimes::advance), and less for limits per second: the
+/// window is longer by this time, because an amount may be sent later than it was charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StockTime(pub Duration);
 

@@ -19,8 +19,8 @@ const MAX_GROWTH: f64 = 2.0;
 
 /// The amounts that a member may charge. See [the module](super).
 ///
-/// The owner tells with [`RateStock::lack`] and [`RateStock::lack_nothing`] what the first waiting call lacks,
-/// and sends a [`RateStock::draw`] when one is due.
+/// The owner tells with [`RateStock::lack`] and [`RateStock::lack_nothing`] what the first waiting
+/// call lacks, and sends a [`RateStock::draw`] when one is due.
 #[derive(Debug)]
 pub struct RateStock {
     strict: bool,
@@ -30,8 +30,8 @@ pub struct RateStock {
     /// Advances that can still be used, oldest first.
     parts: VecDeque<Part>,
     time: StockTime,
-    /// Time after the last answer of the broker until an advance is refused, because the process may have been
-    /// stopped since it was given.
+    /// Time after the last answer of the broker until an advance is refused, because the process
+    /// may have been stopped since it was given.
     renewal: Duration,
     /// What the next waiting call lacks. Empty if nothing is lacking.
     lacking: Amounts,
@@ -42,8 +42,8 @@ pub struct RateStock {
     /// When the broker was first asked for what it has not given yet.
     asked_at: Option<Instant>,
     last: Option<LastAdvance>,
-    /// Corrections that were not sent yet, by the number of the step in which the charge was made, and
-    /// whether they add to it.
+    /// Corrections that were not sent yet, by the number of the step in which the charge was made,
+    /// and whether they add to it.
     corrections: BTreeMap<(u64, bool), Vec<i64>>,
     /// The beginning of the first step.
     origin: Instant,
@@ -60,8 +60,8 @@ pub struct RateStock {
 enum State {
     /// No call was made yet.
     New,
-    /// The broker knows of the member, and has answered what was sent at the time `heard`. Until it has answered
-    /// the member that joins, `lost_until` is the time of the `Lost` before.
+    /// The broker knows of the member, and has answered what was sent at the time `heard`. Until it
+    /// has answered the member that joins, `lost_until` is the time of the `Lost` before.
     Joined { heard: Instant, lost_until: Option<Instant> },
     /// No broker is known. If there is still none at `until`, a part of the limits is in force.
     Lost { until: Instant },
@@ -102,8 +102,8 @@ pub enum RateTerms {
 }
 
 impl RateStock {
-    /// Creates the stock of a member that has not joined yet. If no broker is found within a second, a
-    /// tenth of the limits is in force, or nothing if `strict`.
+    /// Creates the stock of a member that has not joined yet. If no broker is found within a
+    /// second, a tenth of the limits is in force, or nothing if `strict`.
     pub fn new(limits: &[RateLimit], strict: bool, times: LeaseTimes, now: Instant) -> Self {
         Self {
             strict,
@@ -152,8 +152,8 @@ impl RateStock {
         self.members.max(1)
     }
 
-    /// Returns what all members had charged to a limit within its window at the last advance, and the time
-    /// since then. `None` if this broker has given none.
+    /// Returns what all members had charged to a limit within its window at the last advance, and
+    /// the time since then. `None` if this broker has given none.
     pub fn charged_by_all(&self, now: Instant, limit: usize) -> Option<(u64, Duration)> {
         let last = self.last.as_ref()?;
         Some((*last.charged.get(limit)?, now.saturating_duration_since(last.given_at)))
@@ -179,8 +179,8 @@ impl RateStock {
 
     /// Records that not all of these amounts are available, which the first waiting call needs.
     pub fn lack(&mut self, amounts: &[u64]) {
-        // Not only what is missing, because what is available may expire before the call is admitted. The
-        // estimates for the calls behind it may be a little larger.
+        // Not only what is missing, because what is available may expire before the call is
+        // admitted. The estimates for the calls behind it may be a little larger.
         let padded = amounts.iter().take(self.limits).map(|amount| amount.saturating_add(amount / 32));
         self.lacking = padded.collect();
     }
@@ -254,15 +254,16 @@ impl RateStock {
         matches!(self.state, State::Joined { .. })
     }
 
-    /// Gives back what was not used in time. Returns whether a draw must tell the broker of corrections. Call
-    /// this method periodically.
+    /// Gives back what was not used in time. Returns whether a draw must tell the broker of
+    /// corrections. Call this method periodically.
     pub fn is_correction_due(&mut self, now: Instant) -> bool {
         self.expire(now);
         let is_late = now >= self.corrected_at + CORRECTS_WITHIN;
         self.is_joined() && !self.corrections.is_empty() && is_late
     }
 
-    /// Returns the draw that joins a broker. `past` is what the member has charged within the windows.
+    /// Returns the draw that joins a broker. `past` is what the member has charged within the
+    /// windows.
     pub fn join(&mut self, now: Instant, limits: Vec<RateLimit>, past: Vec<Correction>) -> Draw {
         let lost_until = if let State::Lost { until } = self.state { Some(until) } else { None };
         let unknown = lost_until
@@ -326,16 +327,17 @@ impl RateStock {
         self.members = members;
     }
 
-    /// Records that the connection to the broker has ended. A broker that has answered nothing does not change
-    /// when a part of the limits is in force.
+    /// Records that the connection to the broker has ended. A broker that has answered nothing does
+    /// not change when a part of the limits is in force.
     pub fn on_lost(&mut self, now: Instant) {
         if let State::Joined { lost_until, .. } = self.state {
             self.state = State::Lost { until: lost_until.unwrap_or(now + JOINS_WITHIN) };
         }
     }
 
-    /// Records that there can be no broker. If there never was one, each process works alone: the whole
-    /// limits are in force, or nothing if `strict`. Otherwise the parts of a lost broker stay in force.
+    /// Records that there can be no broker. If there never was one, each process works alone: the
+    /// whole limits are in force, or nothing if `strict`. Otherwise the parts of a lost broker stay
+    /// in force.
     pub fn on_alone(&mut self) {
         if self.members == 0 {
             self.state = State::Alone;
@@ -362,7 +364,8 @@ impl RateStock {
         self.number += 1;
         self.asked.clone_from(&self.lacking);
         self.asked_at = if self.asked.is_empty() { None } else { self.asked_at.or(Some(now)) };
-        // What is lacking for a call, or what was used since the last advance, as far as this lasts.
+        // What is lacking for a call, or what was used since the last advance, as far as this
+        // lasts.
         let growth = self.last.as_ref().map_or(0.0, |last| {
             let passed = now.saturating_duration_since(last.at).as_secs_f64();
             (self.time.0.as_secs_f64() / passed).min(MAX_GROWTH)
@@ -387,7 +390,8 @@ impl RateStock {
         while corrections.len() < MAX_CORRECTIONS
             && let Some(((step, adds), amounts)) = self.corrections.pop_first()
         {
-            // The end of the step if this adds, otherwise its begin, so that nothing ends too early.
+            // The end of the step if this adds, otherwise its begin, so that nothing ends too
+            // early.
             let then =
                 self.origin + CORRECTION_STEP * u32::try_from(step + u64::from(adds)).unwrap_or(u32::MAX);
             let age = now.saturating_duration_since(then);

@@ -10,8 +10,8 @@
 //!
 //! # Algorithm
 //!
-//! The window is divided into bins. A charge stays in the sum until its whole bin has left the window,
-//! plus some bins for the time until the request reaches the provider.
+//! The window is divided into bins. A charge stays in the sum until its whole bin has left the
+//! window, plus some bins for the time until the request reaches the provider.
 
 use std::time::{Duration, Instant};
 
@@ -32,14 +32,14 @@ pub struct SlidingWindow {
 }
 
 impl SlidingWindow {
-    /// Creates a counter without charges, for requests that are sent when they are charged. A `window`
-    /// below 1 ms counts as 1 ms.
+    /// Creates a counter without charges, for requests that are sent when they are charged. A
+    /// `window` below 1 ms counts as 1 ms.
     pub fn new(window: Duration, now: Instant) -> Self {
         Self::with_bins(window, BINS, 1, now)
     }
 
-    /// Creates a counter of `bins` bins without charges. A request reaches the provider within the time of
-    /// `lag` bins after it is charged.
+    /// Creates a counter of `bins` bins without charges. A request reaches the provider within the
+    /// time of `lag` bins after it is charged.
     pub fn with_bins(window: Duration, bins: u64, lag: u64, now: Instant) -> Self {
         let bin = window.as_secs_f64().max(1e-3) / bins as f64;
         // One more for the bin that is about to expire.

@@ -103,8 +103,8 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Creates `weights.len()` processes with calls of about `duration`, and starts the broker in the
-    /// first one.
+    /// Creates `weights.len()` processes with calls of about `duration`, and starts the broker in
+    /// the first one.
     pub(crate) fn new(seed: u64, cap: usize, weights: &[f64], duration: Duration) -> Self {
         let now = Instant::now();
         let mut cluster = Self {

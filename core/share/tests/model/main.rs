@@ -209,7 +209,8 @@ fn saturated_processes_send_few_reports() {
     }
 }
 
-/// All members are entitled to one slot and a part of another. Who held all of them does not keep the rest.
+/// All members are entitled to one slot and a part of another. Who held all of them does not keep
+/// the rest.
 #[test]
 fn process_that_held_all_slots_returns_them_within_a_few_calls() {
     let mut cluster = Cluster::new(17, 64, &[1.0; 33], secs(1));
@@ -222,8 +223,8 @@ fn process_that_held_all_slots_returns_them_within_a_few_calls() {
     assert!(held <= 4, "{held} slots");
 }
 
-/// Calls of light processes need a message each for the slot and for its return. The others must not add to that
-/// by passing contended slots on with each call.
+/// Calls of light processes need a message each for the slot and for its return. The others must
+/// not add to that by passing contended slots on with each call.
 #[test]
 fn processes_with_uneven_load_send_few_reports() {
     for (seed, call, light) in [(14, ms(1_000), 0.5), (15, ms(500), 1.0), (16, ms(50), 1.0)] {

@@ -117,9 +117,9 @@ impl BudgetSet {
         let _ = self.links.set(Links { connect: Box::new(connect), open: Mutex::default() });
     }
 
-    /// Asks the broker for what the calls of a target lack, if the budgets are shared. Call this function
-    /// after each event of its scheduler, under the lock. If no call waits at any target, and
-    /// `may_withdraw`, nothing more is asked for.
+    /// Asks the broker for what the calls of a target lack, if the budgets are shared. Call this
+    /// function after each event of its scheduler, under the lock. If no call waits at any target,
+    /// and `may_withdraw`, nothing more is asked for.
     pub(super) fn report(&self, target: &Admission, state: &State, now: Instant, may_withdraw: bool) {
         let Some(links) = self.links.get().filter(|_| self.bounds_anything()) else { return };
         // Not while the rates are locked. If a call begins to wait at another target meanwhile,
@@ -207,8 +207,8 @@ impl BudgetSet {
 }
 
 impl Links {
-    /// Opens and closes connections, so that there is one for each set of limits that is shared now.
-    /// Returns them.
+    /// Opens and closes connections, so that there is one for each set of limits that is shared
+    /// now. Returns them.
     fn update(&self, rates: &RateBudgets) -> MutexGuard<'_, Vec<(SharedSet, ShareLink)>> {
         let mut open = self.open.lock();
         if !rates.shared_sets().eq(open.iter().map(|(set, _)| *set)) {

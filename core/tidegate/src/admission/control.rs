@@ -22,13 +22,14 @@ impl Admission {
         self.state.lock().scheduler.resume_cooldown(now(), until);
     }
 
-    /// Returns until when the upstream asked callers to wait. `None` if it did not, or if it is down.
+    /// Returns until when the upstream asked callers to wait. `None` if it did not, or if it is
+    /// down.
     pub(crate) fn waits_until(&self) -> Option<Instant> {
         self.state.lock().scheduler.waits_until()
     }
 
-    /// Ends the cool-down that a `Retry-After` began, and admits waiting calls, because calls with several
-    /// credentials or models use the target. See [`Scheduler::on_several_keys`].
+    /// Ends the cool-down that a `Retry-After` began, and admits waiting calls, because calls with
+    /// several credentials or models use the target. See [`Scheduler::on_several_keys`].
     pub(crate) fn on_several_keys(self: &Arc<Self>) {
         self.update(Scheduler::on_several_keys);
     }

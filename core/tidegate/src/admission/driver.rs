@@ -63,7 +63,8 @@ pub struct Admission {
     /// Limits how often a replica is reported as alive to the scheduler. `None` if the target is
     /// not a pool.
     pub(super) liveness: Option<LivenessThrottle>,
-    /// The connections of the leases to the other processes that share the limit. Empty if it is not shared.
+    /// The connections of the leases to the other processes that share the limit. Empty if it is
+    /// not shared.
     pub(super) share: OnceLock<Vec<(LeaseKind, ShareLink)>>,
     /// The connection to the other processes that share the pool. Empty if it is not shared.
     pub(super) pool_share: OnceLock<ShareLink>,
@@ -158,8 +159,8 @@ impl Admission {
         self.enter(ticket, on_queued)?.permit().await
     }
 
-    /// Admits a call if that is possible at once. Otherwise queues it, and calls `on_queued` with its id in
-    /// the queue.
+    /// Admits a call if that is possible at once. Otherwise queues it, and calls `on_queued` with
+    /// its id in the queue.
     ///
     /// # Errors
     /// `Refused` if the call may not wait.

@@ -151,8 +151,8 @@ impl Permit {
             return;
         }
         admission.state.lock().scheduler.on_rate_headers(now(), grant, sent_at, headers, limited);
-        // Otherwise at most a rate has grown a little, and the timer task admits waiting calls at the time
-        // that is already set.
+        // Otherwise at most a rate has grown a little, and the timer task admits waiting calls at
+        // the time that is already set.
         if shows_limit {
             admission.admit_waiting();
             admission.budgets.notify_others(admission);

@@ -13,7 +13,8 @@ pub(crate) enum ShareEvent {
     Joined,
     /// The use of the slots has changed.
     Reported(Report),
-    /// Other processes must be told what happened to calls. See [`Admission::take_evidence`](super::Admission::take_evidence).
+    /// Other processes must be told what happened to calls. See
+    /// [`Admission::take_evidence`](super::Admission::take_evidence).
     Observed,
     /// A waiting call lacks requests or tokens, or earlier charges have changed.
     Drawn(Draw),

@@ -13,9 +13,9 @@ use crate::schedule::LeaseKind;
 use tidegate_share::{Evidence, Lease, LeaseUpdate, LeaseView, Report};
 
 impl Admission {
-    /// Shares the limit with other processes from the first call on: calls in flight, and, if the limit is
-    /// adaptive, calls that await their first token. `lease` creates the lease of each, and `link` its
-    /// connection. Has no effect on a limit that is shared already.
+    /// Shares the limit with other processes from the first call on: calls in flight, and, if the
+    /// limit is adaptive, calls that await their first token. `lease` creates the lease of each,
+    /// and `link` its connection. Has no effect on a limit that is shared already.
     pub(crate) fn share(&self, lease: impl Fn() -> Lease, link: impl Fn(LeaseKind) -> ShareLink) {
         let mut state = self.state.lock();
         if self.share.get().is_none() {
@@ -25,8 +25,8 @@ impl Admission {
         }
     }
 
-    /// Sends what is due to the broker, if the limit or the pool is shared. Call this function after each event,
-    /// under the lock.
+    /// Sends what is due to the broker, if the limit or the pool is shared. Call this function
+    /// after each event, under the lock.
     pub(super) fn report_share(&self, state: &mut State, now: Instant) {
         self.announce_placements(state);
         let Some(links) = self.share.get() else { return };
@@ -48,8 +48,8 @@ impl Admission {
         links.iter().find(|(kind, _)| *kind == LeaseKind::Slots).map(|(_, link)| link)
     }
 
-    /// Joins a broker. Returns the report for it, or `None` if the limit is not shared. A cool-down is announced
-    /// again, because the broker may not know of it.
+    /// Joins a broker. Returns the report for it, or `None` if the limit is not shared. A cool-down
+    /// is announced again, because the broker may not know of it.
     pub(crate) fn join_share(&self, kind: LeaseKind) -> Option<Report> {
         let now = now();
         let mut state = self.state.lock();
@@ -74,7 +74,8 @@ impl Admission {
         self.on_lease_event(kind, Lease::on_lost);
     }
 
-    /// Returns what other processes must be told of the calls of this one, or `None` if there is nothing more.
+    /// Returns what other processes must be told of the calls of this one, or `None` if there is
+    /// nothing more.
     pub(crate) fn take_evidence(&self) -> Option<Evidence> {
         self.state.lock().scheduler.take_evidence(now())
     }

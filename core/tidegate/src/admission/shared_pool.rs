@@ -36,8 +36,8 @@ impl Admission {
         self.state.lock().scheduler.take_placements()
     }
 
-    /// Applies events of calls of another process, which has the number `process`. `None` removes the calls of all
-    /// processes. `others` is the number of other processes.
+    /// Applies events of calls of another process, which has the number `process`. `None` removes
+    /// the calls of all processes. `others` is the number of other processes.
     pub(crate) fn on_placements(&self, process: Option<u64>, others: usize, placements: &Placements) {
         self.state.lock().scheduler.on_placements(now(), process, others, placements);
     }

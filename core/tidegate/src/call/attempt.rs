@@ -9,10 +9,11 @@ use parking_lot::Mutex;
 use crate::placement::Placed;
 use tidegate_protocol::Usage;
 
-/// The maximum time for which a reader may leave data unread, as a part of the time from the first token
-/// to the end, is one divided by this. Otherwise, the reader counts as slow.
+/// The maximum time for which a reader may leave data unread, as a part of the time from the first
+/// token to the end, is one divided by this. Otherwise, the reader counts as slow.
 const PROMPT_PART: u32 = 10;
-/// Time for which each reader may leave data unread: 10 ms. Readers in a busy process need this long.
+/// Time for which each reader may leave data unread: 10 ms. Readers in a busy process need this
+/// long.
 const PROMPT: Duration = Duration::from_millis(10);
 
 /// The record of one attempt of a call.
@@ -100,10 +101,11 @@ pub(crate) struct Seen {
     pub(crate) is_complete: bool,
     /// `true` once an error event, or the event of a failed response, was received.
     pub(crate) is_failed: bool,
-    /// When the head, or data for which the reader waited, last arrived. Data that has arrived since may
-    /// be unread. `None` while the reader waits for data.
+    /// When the head, or data for which the reader waited, last arrived. Data that has arrived
+    /// since may be unread. `None` while the reader waits for data.
     pub(crate) unread_since: Option<Instant>,
-    /// The longest time for which data may have been unread before the reader waited for data again.
+    /// The longest time for which data may have been unread before the reader waited for data
+    /// again.
     pub(crate) longest_unread: Duration,
 }
 
@@ -155,9 +157,9 @@ impl ExchangeRecord {
         self.update(|seen| (seen.longest_unread, seen.unread_since) = (seen.longest_unread_until(now), None));
     }
 
-    /// Returns `true` if the time from the first token to `now`, the end of the response, is that of the
-    /// upstream. Returns `false` if the reader left data unread for so long that the time depends on the
-    /// reader.
+    /// Returns `true` if the time from the first token to `now`, the end of the response, is that
+    /// of the upstream. Returns `false` if the reader left data unread for so long that the time
+    /// depends on the reader.
     pub(crate) fn was_read_promptly(&self, now: Instant) -> bool {
         let took = self.first_token_at().map(|first| now.saturating_duration_since(first));
         self.seen().longest_unread_until(now) <= PROMPT.max(took.unwrap_or_default() / PROMPT_PART)

@@ -31,7 +31,8 @@ impl Call {
         self.0.is_hedge
     }
 
-    /// Records that a hedge of this call is sent. The call is not waiting until that hedge has ended.
+    /// Records that a hedge of this call is sent. The call is not waiting until that hedge has
+    /// ended.
     pub(crate) fn begin_hedge(&self) {
         self.state().is_hedging = true;
     }
@@ -53,8 +54,8 @@ impl Call {
     /// Makes the call use the state of the winning hedge `hedge`, and moves the attempts and the
     /// failures of the call into that state. Called when the call's own attempt has ended.
     pub(crate) fn continue_as(&self, hedge: &Self) {
-        // At most one hedge wins, because no attempt is made after it. Set first, because a call without
-        // attempts counts as waiting.
+        // At most one hedge wins, because no attempt is made after it. Set first, because a call
+        // without attempts counts as waiting.
         let _ = self.0.winner.set(hedge.clone());
         let ours = std::mem::take(&mut *self.0.state.lock());
         let mut state = hedge.state();

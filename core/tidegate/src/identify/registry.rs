@@ -113,8 +113,8 @@ fn budget_set(
 
 impl Registry {
     /// Creates the targets of `config`, and enables their own requests, which are sent over
-    /// `transport`. `acting` is `true` in mode `enforce`. Other processes share the caps if there is a
-    /// `share`.
+    /// `transport`. `acting` is `true` in mode `enforce`. Other processes share the caps if there
+    /// is a `share`.
     ///
     /// # Errors
     /// The errors of [`Matcher::new`] and [`Target::start_pool`].

@@ -35,8 +35,9 @@ impl<J: Judge> AdaptiveLimitBuilder<J> {
     }
 
     /// Sets the objective: the maximum time from the request to the first token, including the wait
-    /// for a slot (1 ms to 10 minutes; see [`AdaptiveLimitLayer::new`]). Unless [`wait`](Self::wait)
-    /// is set, it also bounds the wait of each call, whether or not the call streams.
+    /// for a slot (1 ms to 10 minutes; see [`AdaptiveLimitLayer::new`]). Unless
+    /// [`wait`](Self::wait) is set, it also bounds the wait of each call, whether or not the call
+    /// streams.
     ///
     /// `None` (default) sets no objective: a response is then late if it takes three times as long
     /// as comparable calls take without load.

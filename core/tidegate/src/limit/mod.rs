@@ -1,10 +1,10 @@
 //! The adaptive concurrency limit alone, as a tower layer for any HTTP service.
 //!
 //! The layer admits as many concurrent exchanges as the service currently handles within the
-//! objective, and queues the rest for as long as they can still meet it. It has no targets, tenants, lanes, budgets, retries or
-//! cool-downs. Use it in stacks in which other layers provide these functions, and for upstreams
-//! that are not models. The queue, its order and the limit's algorithm are those of the gate
-//! ([`crate::schedule`], [`crate::adaptive`]).
+//! objective, and queues the rest for as long as they can still meet it. It has no targets,
+//! tenants, lanes, budgets, retries or cool-downs. Use it in stacks in which other layers provide
+//! these functions, and for upstreams that are not models. The queue, its order and the limit's
+//! algorithm are those of the gate ([`crate::schedule`], [`crate::adaptive`]).
 //!
 //! ```
 //! use std::time::Duration;

@@ -14,8 +14,8 @@ use crate::error::Error;
 use crate::schedule::{SchedulerSettings, Ticket};
 use tidegate_tokens::Demand;
 
-/// Advice to users if a limit has too few slots. Appended to the error messages of rejected calls for
-/// which a free slot was missing.
+/// Advice to users if a limit has too few slots. Appended to the error messages of rejected calls
+/// for which a free slot was missing.
 const HINT: &str = "the adaptive limit is what the upstream serves in time; raise `wait` or `queue`, or `cap` if the limit has reached it";
 /// Advice about calls that waited too long for a slot if the objective bounds the wait.
 const OBJECTIVE_HINT: &str = "the call could not meet the objective any more: add capacity, send fewer calls, or set `wait` to let calls wait longer than the objective";

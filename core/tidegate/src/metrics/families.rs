@@ -43,7 +43,8 @@ macro_rules! families {
             /// Returns `None` if a family is declared twice, or with an invalid name.
             fn register() -> Option<Self> {
                 let registry = Registry::new();
-                // A return after each family would drop those before it: 100 kB of the Python wheel.
+                // A return after each family would drop those before it: 100 kB of the Python
+                // wheel.
                 let ($(Some($field),)*) =
                     ($(registered(&registry, $type::new, $opts, ($name, $help), &$labels),)*)
                 else {

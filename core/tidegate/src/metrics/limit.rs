@@ -15,12 +15,12 @@ pub(super) struct LimitMetrics {
     first_tokens: Option<FirstTokenMetrics>,
 }
 
-/// The Prometheus series of the calls of a target that await their first token. They exist while the limit
-/// of the target is adaptive.
+/// The Prometheus series of the calls of a target that await their first token. They exist while
+/// the limit of the target is adaptive.
 struct FirstTokenMetrics {
     target: String,
-    /// The number of these calls, the maximum of that number, the work of these calls, and the work that
-    /// keeps the upstream busy.
+    /// The number of these calls, the maximum of that number, the work of these calls, and the work
+    /// that keeps the upstream busy.
     gauges: [GaugeVec; 4],
 }
 
@@ -44,8 +44,8 @@ impl LimitMetrics {
         }
     }
 
-    /// Sets the series to the values in `view`, or to those of a limit that is not adaptive any more if there
-    /// is none. Called before the metrics are exported.
+    /// Sets the series to the values in `view`, or to those of a limit that is not adaptive any
+    /// more if there is none. Called before the metrics are exported.
     pub(super) fn set(&self, view: Option<&AdaptiveView>) {
         let moves = view.into_iter().flat_map(|view| view.limit.moves);
         for (counter, total) in self.moves.iter().zip(moves) {

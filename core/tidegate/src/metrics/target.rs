@@ -320,8 +320,8 @@ impl TargetMetrics {
     }
 }
 
-/// Returns `true` if at least one replica of a pool accepts calls, and the adaptive limit of each replica
-/// that does is saturated.
+/// Returns `true` if at least one replica of a pool accepts calls, and the adaptive limit of each
+/// replica that does is saturated.
 fn are_saturated(replicas: &[ReplicaView]) -> bool {
     let is_saturated = |replica: &ReplicaView| {
         let adaptive = replica.slots.as_ref().and_then(|slots| slots.adaptive.as_ref());

@@ -78,7 +78,8 @@ impl TenantMetrics {
     }
 
     /// Records the duration of a completed call, including its time in the queue. `met` is `true`
-    /// if the call met the objective of its lane or target for the time to the first token (`ttft`).
+    /// if the call met the objective of its lane or target for the time to the first token
+    /// (`ttft`).
     pub(crate) fn completed(&self, lane: Lane, duration: Duration, met: bool) {
         self.duration[lane as usize].observe(duration.as_secs_f64());
         if met {

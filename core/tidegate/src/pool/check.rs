@@ -1,4 +1,5 @@
-//! A check of the replicas of a pool on demand: whether each is healthy, and which models it serves.
+//! A check of the replicas of a pool on demand: whether each is healthy, and which models it
+//! serves.
 
 use std::sync::Arc;
 
@@ -30,8 +31,8 @@ pub struct ReplicaCheck {
     pub models: Result<Vec<Arc<str>>, String>,
 }
 
-/// Polls the health and the models of each replica once, all at the same time. `probes` is `true` if
-/// the pool has health probes.
+/// Polls the health and the models of each replica once, all at the same time. `probes` is `true`
+/// if the pool has health probes.
 pub(super) async fn check(
     poller: &Arc<Poller>,
     replicas: Vec<ReplicaView>,

@@ -4,8 +4,8 @@
 //! network, or named by the target's `url`, and then without credentials. Unless a server is both,
 //! and calls are sent to it over the gate's own transport, its answers must be those of vLLM first.
 //!
-//! A target has an [`EngineMonitor`]. Targets with the same server, such as those of several models or
-//! credentials, share one [`Engine`], which is polled once for all of them.
+//! A target has an [`EngineMonitor`]. Targets with the same server, such as those of several models
+//! or credentials, share one [`Engine`], which is polled once for all of them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};

@@ -206,8 +206,8 @@ impl Shared {
         }
     }
 
-    /// Logs that a replica does not show its models without another key, unless its last answer said
-    /// so too.
+    /// Logs that a replica does not show its models without another key, unless its last answer
+    /// said so too.
     fn warn_if_denied(&self, admission: &Admission, replica: ReplicaId, observation: &Observation) {
         let Observation::ModelsUnreadable(status @ (401 | 403)) = observation else { return };
         let replicas = admission.replicas();

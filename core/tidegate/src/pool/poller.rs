@@ -80,7 +80,8 @@ impl Poller {
         }
     }
 
-    /// Asks the server at the base URL `server` for the metrics of its engine. Sends no credentials.
+    /// Asks the server at the base URL `server` for the metrics of its engine. Sends no
+    /// credentials.
     pub(super) async fn metrics(&self, server: &str) -> MetricsAnswer {
         let Some((status, text)) = self.read(server, "/metrics", None).await else {
             return MetricsAnswer::NoAnswer;

@@ -106,7 +106,8 @@ impl SharedLimit {
         }
     }
 
-    /// Applies what happened to calls at a pool of another process. See [`Admission::on_placements`].
+    /// Applies what happened to calls at a pool of another process. See
+    /// [`Admission::on_placements`].
     pub(super) fn on_placements(&self, process: Option<u64>, others: usize, placements: &Placements) {
         if let Self::Replicas(admission) = self {
             admission.upgrade().iter().for_each(|it| it.on_placements(process, others, placements));
@@ -126,7 +127,8 @@ impl SharedLimit {
         }
     }
 
-    /// Renews what is leased, because the broker has answered a heartbeat that was sent at `sent_at`.
+    /// Renews what is leased, because the broker has answered a heartbeat that was sent at
+    /// `sent_at`.
     pub(super) fn on_alive(&self, sent_at: Instant) {
         match self {
             Self::Calls(kind, admission) => {

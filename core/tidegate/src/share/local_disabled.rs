@@ -1,4 +1,5 @@
-//! Replaces the module `local` on systems without Unix domain sockets, where there is no local broker.
+//! Replaces the module `local` on systems without Unix domain sockets, where there is no local
+//! broker.
 
 use std::sync::Arc;
 

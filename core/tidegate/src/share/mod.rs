@@ -1,11 +1,13 @@
 //! Limits that several processes share. See [`tidegate_share`] for how slots and rates are divided.
 //!
 //! Each gate with a shared limit is a member of a broker: of a local one, or of a Redis or Valkey
-//! server. The member has a thread of its own, which starts with the first call: it joins the targets
-//! and tools, and passes messages between the broker and the schedulers. A call that finds a slot in the
-//! lease of its process sends no message, unless the limit is adaptive or the target a pool.
+//! server. The member has a thread of its own, which starts with the first call: it joins the
+//! targets and tools, and passes messages between the broker and the schedulers. A call that finds
+//! a slot in the lease of its process sends no message, unless the limit is adaptive or the target
+//! a pool.
 //!
-//! - `limit`: what is shared: calls in flight, calls that await their first token, rates, or the load of replicas.
+//! - `limit`: what is shared: calls in flight, calls that await their first token, rates, or the
+//!   load of replicas.
 //! - `local`: the member of a local broker, and the broker.
 //! - `redis`: the member of a Redis or Valkey server.
 //! - `unshared`: notices that another process has the same caps without sharing them.
@@ -57,18 +59,19 @@ enum Command {
 /// The members of this process, with the process that started them. A forked child has none of its
 /// parent's threads.
 static MEMBERS: Mutex<Vec<(u32, mpsc::WeakUnboundedSender<Command>)>> = Mutex::new(Vec::new());
-/// Maximum time to wait for [`MEMBERS`], which another thread may have locked when the process was forked.
+/// Maximum time to wait for [`MEMBERS`], which another thread may have locked when the process was
+/// forked.
 const LOCKED_WITHIN: Duration = Duration::from_millis(100);
 /// Maximum time to return the slots when the process exits.
 const EXITS_WITHIN: Duration = Duration::from_millis(500);
 
-/// Returns the slots of all shared limits of this process to their stores, and waits for at most 0.5 s
-/// until this is done.
+/// Returns the slots of all shared limits of this process to their stores, and waits for at most
+/// 0.5 s until this is done.
 ///
-/// Call this function when a program ends that shares limits over Redis. Otherwise its slots are free
-/// only after 8 s. Do not make calls afterwards. The Python and Node packages and the command line call
-/// it. A local broker notices by itself that a process has ended; if it runs in this process, it
-/// removes its files.
+/// Call this function when a program ends that shares limits over Redis. Otherwise its slots are
+/// free only after 8 s. Do not make calls afterwards. The Python and Node packages and the command
+/// line call it. A local broker notices by itself that a process has ended; if it runs in this
+/// process, it removes its files.
 ///
 /// Blocks the thread.
 pub fn return_shared_slots() {
@@ -101,9 +104,10 @@ impl Share {
     /// Creates the shared limits of a gate. Returns `None` if the configuration shares none.
     ///
     /// # Errors
-    /// `Config` if a target or tool with a shared cap refuses calls instead of queueing them, because each
-    /// process gets its slots on demand, which takes a moment. Also if the store cannot be used on this
-    /// system or with this build, and if the password of the store is missing.
+    /// `Config` if a target or tool with a shared cap refuses calls instead of queueing them,
+    /// because each process gets its slots on demand, which takes a moment. Also if the store
+    /// cannot be used on this system or with this build, and if the password of the store is
+    /// missing.
     pub(crate) fn new(config: &Config) -> Result<Option<Arc<Self>>, Error> {
         let (commands, receiver) = mpsc::unbounded_channel();
         let share = &config.share;
@@ -140,7 +144,8 @@ impl Share {
         Ok(Some(Arc::new(Self { strict: share.strict, times, commands, start: Mutex::new(Some(start)) })))
     }
 
-    /// Shares the limit of a target or tool, which is at most `cap`. `resource` is its name among all processes.
+    /// Shares the limit of a target or tool, which is at most `cap`. `resource` is its name among
+    /// all processes.
     pub(crate) fn add(self: &Arc<Self>, resource: String, cap: usize, admission: &Arc<Admission>) {
         let link = |kind| {
             let name = match kind {
@@ -161,7 +166,8 @@ impl Share {
         });
     }
 
-    /// Tells other processes where calls of a pool are sent. `resource` is the name of the pool among all processes.
+    /// Tells other processes where calls of a pool are sent. `resource` is the name of the pool
+    /// among all processes.
     pub(crate) fn add_pool(self: &Arc<Self>, resource: String, admission: &Arc<Admission>) {
         admission.share_pool(self.link(resource, SharedLimit::Replicas(Arc::downgrade(admission))));
     }

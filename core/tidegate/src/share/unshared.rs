@@ -1,7 +1,7 @@
 //! Notices that another process of the same user has the same limits without sharing them.
 //!
-//! Each process binds an abstract Unix domain socket, whose name is a hash of the names and limits. The
-//! kernel releases it when the process ends, and there are no files. Nobody connects to it.
+//! Each process binds an abstract Unix domain socket, whose name is a hash of the names and limits.
+//! The kernel releases it when the process ends, and there are no files. Nobody connects to it.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -18,7 +18,8 @@ use crate::config::{Config, LimitConfig, RateConfig};
 static SOCKETS: Mutex<BTreeMap<u64, UnixListener>> = Mutex::new(BTreeMap::new());
 /// Whether this process has logged the warning.
 static HAS_REPORTED: AtomicBool = AtomicBool::new(false);
-/// Maximum time to wait for [`SOCKETS`], which another thread may have locked when the process was forked.
+/// Maximum time to wait for [`SOCKETS`], which another thread may have locked when the process was
+/// forked.
 const LOCKED_WITHIN: Duration = Duration::from_millis(100);
 
 /// Logs one warning if another process of the same user has a gate with the same names and limits.

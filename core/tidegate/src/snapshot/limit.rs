@@ -18,16 +18,16 @@ pub struct LimitSnapshot {
     pub awaiting: usize,
     /// Maximum number of calls that may await their first token at the same time.
     pub awaiting_limit: usize,
-    /// Prompt tokens of the calls in flight that await their first token, plus 256 for each of these
-    /// calls.
+    /// Prompt tokens of the calls in flight that await their first token, plus 256 for each of
+    /// these calls.
     pub awaiting_tokens: u64,
     /// First-token capacity: the value of `awaiting_tokens` that keeps the upstream busy without a
     /// queue, as far as times to first token have shown. When it is reached, no call of a tenant
     /// that uses its share of it is sent. `None` until it is known.
     pub first_token_capacity: Option<u64>,
-    /// `true` while the limit is in slow start: the slots have not been found to be too many, and each
-    /// call that meets the objective while all slots are used increases them, usually by one. Always
-    /// `false` with a percentile detector.
+    /// `true` while the limit is in slow start: the slots have not been found to be too many, and
+    /// each call that meets the objective while all slots are used increases them, usually by one.
+    /// Always `false` with a percentile detector.
     pub slow_start: bool,
     /// Latency objective, in seconds. For targets: the maximum time from sending a call to its
     /// first token, which is the configured `ttft` minus the maximum wait in the queue, and at
@@ -68,8 +68,8 @@ pub struct DecisionSnapshot {
     pub awaiting: usize,
     /// What caused the change. For an increase: `slow_start` or `headroom`. For a decrease: `late`
     /// (calls missed the objective), `slow` (tokens were slower than the TPOT objective), `queued`
-    /// (the engine reported that calls wait in its queue), `refused` (status 429), `overloaded` (503
-    /// or 529) or `timed_out`.
+    /// (the engine reported that calls wait in its queue), `refused` (status 429), `overloaded`
+    /// (503 or 529) or `timed_out`.
     pub cause: &'static str,
 }
 

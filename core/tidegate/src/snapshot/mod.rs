@@ -60,7 +60,8 @@ pub struct TargetSnapshot {
     /// The state of the adaptive limit. `None` if the limit is fixed or, in a pool, if each replica
     /// has its own limit.
     pub adaptive: Option<LimitSnapshot>,
-    /// The part of the cap that this process may use. `None` if other processes do not share the cap.
+    /// The part of the cap that this process may use. `None` if other processes do not share the
+    /// cap.
     pub share: Option<ShareSnapshot>,
     /// Number of slots in use now.
     pub in_flight: usize,
@@ -237,7 +238,8 @@ pub struct ToolSnapshot {
     pub limit: usize,
     /// The state of the adaptive limit. `None` if the limit is fixed.
     pub adaptive: Option<LimitSnapshot>,
-    /// The part of the cap that this process may use. `None` if other processes do not share the cap.
+    /// The part of the cap that this process may use. `None` if other processes do not share the
+    /// cap.
     pub share: Option<ShareSnapshot>,
     /// Number of slots in use now.
     pub in_flight: usize,

@@ -43,8 +43,9 @@ pub struct ReplicaSnapshot {
     /// Estimated number of tokens of the requests that `requests` counts: prompt tokens plus
     /// expected output tokens.
     pub tokens: u64,
-    /// Number of requests of other clients at the replica: those at the latest poll of its metrics, and the
-    /// current ones of processes that share the pool. `None` if there was no recent poll and none of the latter.
+    /// Number of requests of other clients at the replica: those at the latest poll of its metrics,
+    /// and the current ones of processes that share the pool. `None` if there was no recent poll
+    /// and none of the latter.
     pub others: Option<f64>,
     /// Share of the KV-cache memory in use, from 0 to 1, as the replica reports it. `None` if
     /// unknown.

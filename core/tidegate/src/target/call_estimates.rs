@@ -59,8 +59,8 @@ impl Expected {
         }
     }
 
-    /// Returns whether KV-cache memory is accounted for. May be set to `true` later, when the engine
-    /// has reported its size; the unit of costs does not change then.
+    /// Returns whether KV-cache memory is accounted for. May be set to `true` later, when the
+    /// engine has reported its size; the unit of costs does not change then.
     pub(super) fn tracks_memory(&self) -> Arc<AtomicBool> {
         self.tracks_memory.clone()
     }

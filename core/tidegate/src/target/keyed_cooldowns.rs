@@ -91,8 +91,8 @@ impl KeyedCooldowns {
         self.has_several_keys.load(Ordering::Acquire)
     }
 
-    /// Returns `true` if the failure of an attempt concerns its key, and not the whole target: a 429
-    /// with a `Retry-After`.
+    /// Returns `true` if the failure of an attempt concerns its key, and not the whole target: a
+    /// 429 with a `Retry-After`.
     pub(crate) fn concerns_key(&self, outcome: &AttemptOutcome) -> bool {
         self.replaces_cooldown || outcome.is_rate_limited() && outcome.retry_after().is_some()
     }

@@ -96,16 +96,16 @@ impl Target {
         }
     }
 
-    /// Enables the polling of the engine's metrics. `engines` are those of the gate. Does nothing if
-    /// they are not read.
+    /// Enables the polling of the engine's metrics. `engines` are those of the gate. Does nothing
+    /// if they are not read.
     pub(crate) fn start_engine(&self, engines: &Arc<Engines>) {
         if let Some(engine) = &self.engine {
             engine.start(engines);
         }
     }
 
-    /// Shares the limit with other processes, or, for a pool, the load of its replicas. Also shares the
-    /// rates of the target. `name` is the name of the target among all processes.
+    /// Shares the limit with other processes, or, for a pool, the load of its replicas. Also shares
+    /// the rates of the target. `name` is the name of the target among all processes.
     ///
     /// A target that refuses calls instead of queueing them shares only the load, because a process
     /// gets its part of the rest while a call waits.
@@ -128,8 +128,8 @@ impl Target {
         }
     }
 
-    /// Returns the monitor of the engine's metrics. `None` if the target is a pool, or if they are not
-    /// read.
+    /// Returns the monitor of the engine's metrics. `None` if the target is a pool, or if they are
+    /// not read.
     pub(crate) fn engine(&self) -> Option<&EngineMonitor> {
         self.engine.as_ref()
     }
@@ -194,9 +194,9 @@ impl Target {
         self.admission.is_cooling() || self.keyed_cooldowns().is_some_and(KeyedCooldowns::is_cooling)
     }
 
-    /// Returns the current state of the limit, the cool-down, the lanes and the tenants. Includes the
-    /// calls that wait for the end of a cool-down of their credential and model, and the time until
-    /// the last of these cool-downs ends.
+    /// Returns the current state of the limit, the cool-down, the lanes and the tenants. Includes
+    /// the calls that wait for the end of a cool-down of their credential and model, and the time
+    /// until the last of these cool-downs ends.
     pub(crate) fn view(&self) -> SchedulerView {
         let mut view = self.admission.view();
         if let Some(cooldowns) = self.keyed_cooldowns() {

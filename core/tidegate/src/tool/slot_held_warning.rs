@@ -1,5 +1,5 @@
-//! The model slots that a task holds while it waits for a tool: releases those of streaming responses
-//! if the caller allows it, and warns about the others.
+//! The model slots that a task holds while it waits for a tool: releases those of streaming
+//! responses if the caller allows it, and warns about the others.
 //!
 //! A slot that stays held is idle during the wait. Two tasks that acquire the same tool and model
 //! slot in opposite orders can wait for each other forever.

@@ -132,7 +132,8 @@ async fn rejections_are_counted_by_reason() {
     assert_eq!((seen.refused["deadlock"], seen.wait.count, seen.in_flight), (1, 1, 1));
 }
 
-/// The rate lets the second slot of `db` go soon, so the wait for it ends although the only holder waits.
+/// The rate lets the second slot of `db` go soon, so the wait for it ends although the only holder
+/// waits.
 #[tokio::test(start_paused = true)]
 async fn wait_for_a_rate_is_not_a_deadlock() {
     let mut config = Config::default();

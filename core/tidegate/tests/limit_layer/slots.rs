@@ -168,8 +168,8 @@ async fn objective_leaves_the_wait_what_the_upstream_does_not_need() {
 
 #[tokio::test(start_paused = true)]
 async fn call_cancelled_at_any_moment_releases_its_slot() {
-    // The call waits until 1,000 ms. Its head arrives at 1,250 ms, its token at 1,500 ms, and its end
-    // at 1,750 ms.
+    // The call waits until 1,000 ms. Its head arrives at 1,250 ms, its token at 1,500 ms, and its
+    // end at 1,750 ms.
     let script = |nth, _: usize| match nth {
         0 => Script::whole(1000 * MS),
         _ => Script { head: 250 * MS, ..Script::stream(250 * MS, 250 * MS) },

@@ -24,8 +24,8 @@ fn unique_name() -> String {
     format!("test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Creates a gate whose target `llm` shares its limit. `share` is the name of the share at the local
-/// broker, or the URL of a Redis server.
+/// Creates a gate whose target `llm` shares its limit. `share` is the name of the share at the
+/// local broker, or the URL of a Redis server.
 fn gate(url: &str, share: &str, cap: usize) -> Gate {
     gate_of(url, share_of(share), cap)
 }
@@ -166,7 +166,8 @@ async fn two_gates_share_an_adaptive_limit() {
     check_adaptive_limit(&unique_name()).await;
 }
 
-/// The gate that leads an adaptive limit counts the calls of another gate, until they end or that gate is dropped.
+/// The gate that leads an adaptive limit counts the calls of another gate, until they end or that
+/// gate is dropped.
 async fn check_counted_calls(share: &str) {
     let upstream = Upstream::start().await;
     let url = upstream.url();
@@ -215,7 +216,8 @@ async fn check_killed_leader(share_name: &str) {
     let start = share().cap;
     upstream.answer(4);
     upstream.until(|seen| seen.answered == 4 && seen.in_flight == start).await;
-    // The upstream refuses all calls in flight: that of a call that was sent as one of few does not reduce the limit.
+    // The upstream refuses all calls in flight: that of a call that was sent as one of few does not
+    // reduce the limit.
     *upstream.head.lock() = Some("HTTP/1.1 429 Too Many Requests\r\n".to_owned());
     upstream.answer(start);
     until(|| share().cap < start).await;
@@ -389,9 +391,9 @@ async fn cooldown_survives_the_broker() {
     check_cooldown(&upstream, &name, drop).await;
 }
 
-/// Checks that a cool-down of one gate reaches another gate of a share, which [`gate`] names, and a newcomer that
-/// joins after `lose` was called, which may let the store of the share lose its data. The argument of `lose` is the
-/// gate whose call was rejected.
+/// Checks that a cool-down of one gate reaches another gate of a share, which [`gate`] names, and a
+/// newcomer that joins after `lose` was called, which may let the store of the share lose its data.
+/// The argument of `lose` is the gate whose call was rejected.
 async fn check_cooldown<T>(upstream: &Upstream, share: &str, lose: impl FnOnce(Gate) -> T) {
     let url = upstream.url();
     let (first, second) = (gate(&url, share, 4), gate(&url, share, 4));

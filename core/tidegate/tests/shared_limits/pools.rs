@@ -21,13 +21,14 @@ fn gate(replicas: &[&Arc<Upstream>], share: Share) -> Gate {
     Gate::builder().target(target).share(share).build().unwrap()
 }
 
-/// Returns the number of calls that other clients have at the first replica, as far as the gate knows.
+/// Returns the number of calls that other clients have at the first replica, as far as the gate
+/// knows.
 fn others(gate: &Gate) -> Option<f64> {
     gate.snapshot().targets["llm"].replicas.iter().find_map(|replica| replica.others)
 }
 
-/// Lets both gates make calls until the second one counts a call of the first one. The first gate has no replica but
-/// `replicas[0]`. Returns the counted call, which is still in flight.
+/// Lets both gates make calls until the second one counts a call of the first one. The first gate
+/// has no replica but `replicas[0]`. Returns the counted call, which is still in flight.
 async fn wait_for_exchange(first: &Gate, second: &Gate, replicas: &[&Arc<Upstream>]) -> JoinHandle<String> {
     loop {
         // Calls that begin before both gates have joined are not told.

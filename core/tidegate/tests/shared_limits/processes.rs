@@ -26,7 +26,8 @@ impl Process {
         Self::start_in(url, share, cap, callers, None)
     }
 
-    /// Starts a process whose brokers are in `runtime_directory`, or beside it while it does not exist.
+    /// Starts a process whose brokers are in `runtime_directory`, or beside it while it does not
+    /// exist.
     pub(crate) fn start_in(
         url: &str,
         share: &str,

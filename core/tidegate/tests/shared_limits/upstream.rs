@@ -107,8 +107,8 @@ impl Upstream {
     }
 }
 
-/// Reads a request with its body, and returns its head in lower case. Returns `None` at the end of the
-/// connection.
+/// Reads a request with its body, and returns its head in lower case. Returns `None` at the end of
+/// the connection.
 async fn read_request(stream: &mut TcpStream) -> Option<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {

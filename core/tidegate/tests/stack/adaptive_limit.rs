@@ -130,7 +130,8 @@ fn late_after_a_while() -> tidegate::Transport {
     transport
 }
 
-/// Learns the latency at low load, and then makes more calls than the limit permits. Returns the calls.
+/// Learns the latency at low load, and then makes more calls than the limit permits. Returns the
+/// calls.
 async fn saturate(gate: &Gate) -> Vec<JoinHandle<Result<Bytes, tidegate::Error>>> {
     load(gate, 1, 60 * SECOND).await;
     let calls = (0..100).map(|_| start(gate, true)).collect();
@@ -449,8 +450,9 @@ async fn slow_readers_are_no_slow_tokens() {
     assert_idle(&gate);
 }
 
-/// Returns the causes of the changes of the limit after streams without a token, which deliver a comment
-/// at each `interval`. Their clients have a read timeout of `read`, and the target's `first_token` is 5 s.
+/// Returns the causes of the changes of the limit after streams without a token, which deliver a
+/// comment at each `interval`. Their clients have a read timeout of `read`, and the target's
+/// `first_token` is 5 s.
 async fn causes_without_a_token(read: Duration, interval: Duration) -> Vec<&'static str> {
     let (transport, _) =
         upstream(

@@ -27,7 +27,8 @@ async fn responses_without_rate_headers_raise_a_cut_rate() {
     assert_idle(&gate);
 }
 
-/// The first answer seems to announce a limit per minute. The second one shows that the limit is per day.
+/// The first answer seems to announce a limit per minute. The second one shows that the limit is
+/// per day.
 #[tokio::test(start_paused = true)]
 async fn metrics_of_a_budget_end_with_it() {
     let (transport, _) = upstream(|n, _, exchange| async move {

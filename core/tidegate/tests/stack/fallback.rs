@@ -73,8 +73,8 @@ fn failing_first(
     })
 }
 
-/// Returns a gate with `targets`. Unless they have defaults, no metrics are read, so that the servers
-/// get calls only.
+/// Returns a gate with `targets`. Unless they have defaults, no metrics are read, so that the
+/// servers get calls only.
 fn over(transport: Transport, targets: &str) -> Gate {
     let defaults = if targets.contains("[defaults]") { "" } else { NO_METRICS };
     let config = format!("{defaults}{targets}");

@@ -178,8 +178,8 @@ async fn log_contains_the_estimates_of_each_call() {
     }
     let records = gate.calls().records();
     let believed = |n: usize| (records[n].estimated_input_tokens, records[n].estimated_output_tokens);
-    // The estimate for two bytes and one message, by the initial ratio. The usage of the call itself
-    // is learned only afterwards.
+    // The estimate for two bytes and one message, by the initial ratio. The usage of the call
+    // itself is learned only afterwards.
     assert_eq!(believed(0).0, Some(5));
     let (Some(input), Some(output)) = believed(19) else { panic!("{:?}", believed(19)) };
     assert!(input > 50, "{input}: learned from what was counted");

@@ -49,7 +49,8 @@ pub(super) fn near(found: f64, wanted: f64, off: f64) -> bool {
     (found / wanted - 1.0).abs() <= off
 }
 
-/// The fields of an API that is not known cost nothing at first. The server's reports tell the rest.
+/// The fields of an API that is not known cost nothing at first. The server's reports tell the
+/// rest.
 #[test]
 fn input_of_prompts_in_unknown_fields_is_learned() {
     let mut estimator = Estimator::new();

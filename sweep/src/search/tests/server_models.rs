@@ -26,8 +26,8 @@ pub(crate) struct Bucket {
     pub(crate) by_tokens: bool,
 }
 
-/// Another program that runs in bursts of 0.1 s to `longest` seconds, each of which slows the server
-/// and the client by a factor between 2 and `slowest`.
+/// Another program that runs in bursts of 0.1 s to `longest` seconds, each of which slows the
+/// server and the client by a factor between 2 and `slowest`.
 #[derive(Clone, Copy)]
 pub(crate) struct Bursts {
     pub(crate) longest: f64,
@@ -68,8 +68,8 @@ pub(crate) struct ServerModel {
     pub(crate) stumble: Option<(f64, f64, f64)>,
     /// Another program that slows the server and the client. `None`: the machine is quiet.
     pub(crate) bursts: Option<Bursts>,
-    /// Whether the calls that run concurrently ([`ServerModel::running`]) fill the KV cache, so that
-    /// sequences are preempted if more calls are sent.
+    /// Whether the calls that run concurrently ([`ServerModel::running`]) fill the KV cache, so
+    /// that sequences are preempted if more calls are sent.
     pub(crate) is_kv_bound: bool,
     /// Whether the server has an inference engine whose metrics can be polled.
     pub(crate) metrics: bool,

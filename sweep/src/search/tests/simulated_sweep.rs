@@ -83,8 +83,8 @@ pub(crate) struct Play {
     recent_calls: VecDeque<f64>,
     level: f64,
     level_at: f64,
-    /// State of [`ServerModel::growth`]: the number of concurrent calls that the server accepts now,
-    /// and the simulated time at which it was last updated, in seconds.
+    /// State of [`ServerModel::growth`]: the number of concurrent calls that the server accepts
+    /// now, and the simulated time at which it was last updated, in seconds.
     grown: (f64, f64),
     overloaded_until: f64,
     most: VecDeque<(f64, usize)>,

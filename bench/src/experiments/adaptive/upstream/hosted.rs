@@ -29,8 +29,8 @@ const PROMPT_TOKEN: Duration = Duration::from_micros(20);
 const TOKEN: Duration = Duration::from_millis(20);
 
 /// The distribution of the time to the first token, at any load: log-normal, with median and bounds
-/// in milliseconds. The time for the prompt is added to it. A share of the calls (`slow_share`, from 0
-/// to 1) takes [`SLOWER`] times as long.
+/// in milliseconds. The time for the prompt is added to it. A share of the calls (`slow_share`,
+/// from 0 to 1) takes [`SLOWER`] times as long.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct FirstToken {
     median: f64,

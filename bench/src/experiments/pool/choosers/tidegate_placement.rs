@@ -27,7 +27,8 @@ pub(crate) struct Without {
 /// The output that the selection expects of each call, in tokens.
 const OUTPUT: u64 = 200;
 
-/// The time from an event until the other processes of a share know of it: events are collected for 20 ms.
+/// The time from an event until the other processes of a share know of it: events are collected for
+/// 20 ms.
 const TOLD_AFTER: Duration = Duration::from_millis(21);
 
 /// What the processes of a share have told each other, in order: when it arrives, and from whom.

@@ -48,8 +48,8 @@ pub(super) struct Turn {
 }
 
 /// Draws the turns of a trace that `lasts` a time, with about `per_second` of them. A turn does not
-/// wait for the answer of the turn before, and the next prompt contains words that were drawn instead
-/// of that answer. So all placements get the same calls.
+/// wait for the answer of the turn before, and the next prompt contains words that were drawn
+/// instead of that answer. So all placements get the same calls.
 pub(super) fn draw(seed: u64, per_second: f64, lasts: Duration) -> Vec<Turn> {
     let mut rng = Rng::with_seed(seed);
     let mut next_id = 0;

@@ -72,8 +72,8 @@ impl Fault {
     }
 }
 
-/// Plays `trace` through the pool, applies `fault` to the last replica, and returns once that replica
-/// answers again.
+/// Plays `trace` through the pool, applies `fault` to the last replica, and returns once that
+/// replica answers again.
 pub(super) async fn play(replicas: &Replicas, fault: Fault, trace: &Trace) -> Fallible<FaultRun> {
     let wire = replicas.wire()?;
     let url = replicas.urls().pop().ok_or("no replica")?;

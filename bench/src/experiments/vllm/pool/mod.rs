@@ -1,4 +1,5 @@
-//! `vllm-pool`: two replicas behind one pool, with conversations that share prefixes, and with faults.
+//! `vllm-pool`: two replicas behind one pool, with conversations that share prefixes, and with
+//! faults.
 
 mod conversations;
 mod faults;

@@ -10,8 +10,9 @@ use tidegate_sim::scenario::quantile;
 use super::conversations::Turn;
 use crate::Fallible;
 
-/// The weights that the oracle gives to the time in which the uncached part of a prompt is computed,
-/// relative to the time to the call's own first token. This computation delays other calls.
+/// The weights that the oracle gives to the time in which the uncached part of a prompt is
+/// computed, relative to the time to the call's own first token. This computation delays other
+/// calls.
 pub(super) const WEIGHTS: [f64; 4] = [0.0, 1.0, 4.0, 16.0];
 
 /// What an oracle reached.

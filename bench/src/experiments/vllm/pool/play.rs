@@ -123,8 +123,8 @@ pub(super) async fn play(
     Ok(PoolRun { calls: run(calls, Vec::new()), servers, slowness })
 }
 
-/// Makes the calls of `trace` through `placement`, and returns their results in order of their starts,
-/// once all have ended.
+/// Makes the calls of `trace` through `placement`, and returns their results in order of their
+/// starts, once all have ended.
 pub(super) async fn replay(replicas: &Replicas, placement: Placement, trace: &Trace) -> Fallible<Vec<Call>> {
     let wire = match replicas {
         Replicas::Vllm(_) => None,

@@ -26,9 +26,9 @@ const MAX_RATE_WINDOW: Duration = Duration::from_secs(60);
 const REFUSED_SHARE: f64 = 0.8;
 
 impl Limit {
-    /// Applies a report of the engine behind the upstream, and cuts the slots if too many calls wait
-    /// in the engine's queue. Without an objective, this queue alone decides while it is reported:
-    /// latencies also vary for other reasons. Has no effect with the percentile detector.
+    /// Applies a report of the engine behind the upstream, and cuts the slots if too many calls
+    /// wait in the engine's queue. Without an objective, this queue alone decides while it is
+    /// reported: latencies also vary for other reasons. Has no effect with the percentile detector.
     pub fn on_engine_metrics(&mut self, now: Instant, engine: &EngineMetrics) {
         if self.percentile.is_some() {
             return;

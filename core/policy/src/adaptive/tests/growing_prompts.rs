@@ -13,8 +13,8 @@ fn longer_prompts_do_not_lower_the_limit() {
     }
 }
 
-/// The prompts of a class differ by a factor of two at most. In the last class, which has no maximum,
-/// the latency of calls is in proportion to their prompts.
+/// The prompts of a class differ by a factor of two at most. In the last class, which has no
+/// maximum, the latency of calls is in proportion to their prompts.
 #[test]
 fn prompts_of_any_length_are_compared_by_token() {
     let mut run = Run::new(&settings(None));

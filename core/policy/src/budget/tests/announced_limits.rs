@@ -89,8 +89,8 @@ fn budgets(now: Instant) -> RateBudgets {
     budgets
 }
 
-/// Tells the budgets that the provider has announced limits per minute: of tokens, and of requests if
-/// `with_requests`. Returns the set that is shared then.
+/// Tells the budgets that the provider has announced limits per minute: of tokens, and of requests
+/// if `with_requests`. Returns the set that is shared then.
 fn announce(budgets: &mut RateBudgets, now: Instant, charge: &Charge, with_requests: bool) -> SharedSet {
     let limit = |limit| RateWindow { limit: Some(limit), ..RateWindow::default() };
     let mut headers = RateHeaders { tokens: limit(60_000), ..RateHeaders::default() };
@@ -138,8 +138,8 @@ fn announcement_of_another_limit_replaces_set() {
     assert_eq!(announce(&mut budgets, now, &charge, true), both);
 }
 
-/// If more is missing than all processes have charged, other clients use the limit. 5 % are left for
-/// them.
+/// If more is missing than all processes have charged, other clients use the limit. 5 % are left
+/// for them.
 #[test]
 fn other_clients_are_told_apart_from_processes_that_share() {
     for (charged, level) in [(56_000, 3_700), (50_000, 1_000)] {

@@ -203,7 +203,8 @@ fn hostile_draws_do_not_enlarge_budget() {
     assert!(cluster.most_in_window() <= tpm, "{by_others:?}");
 }
 
-/// The provider says that a day is left of the limit, whatever the broker has counted in the last 24 hours.
+/// The provider says that a day is left of the limit, whatever the broker has counted in the last
+/// 24 hours.
 #[test]
 fn limit_per_day_is_not_asked_of_broker_if_provider_announces_it() {
     let now = epoch();

@@ -12,15 +12,15 @@
 //! - **down**: ejected, and its unanswered calls are cancelled. Entered on a second piece of
 //!   evidence: a second refused connection, or a second bad probe, at the earliest `down_after`
 //!   after the first one.
-//! - **trial**: half open: eligible for one call at a time, or one per [`TRIAL_CALL_INTERVAL`]. Ends
-//!   after [`TRIAL_SUCCESSES`] successes: accepted calls, and successful probes unless calls failed
-//!   while probes succeeded.
+//! - **trial**: half open: eligible for one call at a time, or one per [`TRIAL_CALL_INTERVAL`].
+//!   Ends after [`TRIAL_SUCCESSES`] successes: accepted calls, and successful probes unless calls
+//!   failed while probes succeeded.
 //!
-//! A replica is ejected for one or more [causes](ejection_causes::Cause). When all of them are cured, a
-//! trial begins. Without trusted probes, a trial begins 1 s after the ejection. This time doubles
-//! with each failed trial, up to [`MAX_PAUSE`]. Three kinds of replicas return without a trial:
-//! suspect replicas that have not failed a trial, replicas that stayed eligible because too many
-//! were ejected, and replicas that return while no other replica is healthy.
+//! A replica is ejected for one or more [causes](ejection_causes::Cause). When all of them are
+//! cured, a trial begins. Without trusted probes, a trial begins 1 s after the ejection. This time
+//! doubles with each failed trial, up to [`MAX_PAUSE`]. Three kinds of replicas return without a
+//! trial: suspect replicas that have not failed a trial, replicas that stayed eligible because too
+//! many were ejected, and replicas that return while no other replica is healthy.
 //!
 //! Probes may take another route than calls (a proxy, a certificate, a path that nobody serves). If
 //! no probe ever succeeded and a call is accepted, failed probes are ignored until one succeeds.
@@ -67,8 +67,8 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 /// Delay before a replica with new evidence against it is probed again.
 const PROBE_DELAY: Duration = Duration::from_millis(50);
-/// Assumed time from sending a health probe until its answer is known. It is longer than the timeout
-/// of a probe.
+/// Assumed time from sending a health probe until its answer is known. It is longer than the
+/// timeout of a probe.
 const PROBE_ANSWER: Duration = Duration::from_secs(1);
 /// Share of its weight and slots that a replica has during a trial and at the start of slow start.
 const MIN_SHARE: f64 = 0.1;
@@ -415,9 +415,9 @@ impl Health {
         true
     }
 
-    /// Counts a call that the replica rejected, after [`Health::on_failed`]. Makes the replica suspect
-    /// if the [rejected calls](rejections) show that it is the cause. Returns `true` if the call
-    /// counts.
+    /// Counts a call that the replica rejected, after [`Health::on_failed`]. Makes the replica
+    /// suspect if the [rejected calls](rejections) show that it is the cause. Returns `true` if the
+    /// call counts.
     ///
     /// `affinity` identifies the conversation of the call.
     pub(super) fn on_rejected(&mut self, now: Instant, affinity: &Affinity, others: OtherReplicas) -> bool {

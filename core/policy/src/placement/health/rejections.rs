@@ -6,12 +6,13 @@
 //!
 //! # Algorithm
 //!
-//! A rejected call is not an accepted one: it earns nothing for the health of the replica except that
-//! the replica lives. The replica is the cause of the rejections if all of the following holds:
+//! A rejected call is not an accepted one: it earns nothing for the health of the replica except
+//! that the replica lives. The replica is the cause of the rejections if all of the following
+//! holds:
 //!
-//! - It has rejected [`MAX_FAILURES`] calls in a row, and [`MAX_FAILURES`] times as many more as each
-//!   other replica has rejected on average meanwhile. Calls that are invalid are rejected by all
-//!   replicas.
+//! - It has rejected [`MAX_FAILURES`] calls in a row, and [`MAX_FAILURES`] times as many more as
+//!   each other replica has rejected on average meanwhile. Calls that are invalid are rejected by
+//!   all replicas.
 //! - Another replica has accepted a call since, or at most [`WINDOW`] before.
 //!
 //! The replica is then ejected. In the trial that follows, one more rejected call ejects it again.
@@ -32,8 +33,8 @@ pub(super) struct Rejections {
     run: Option<RejectedRun>,
     /// Whether the replica was found to be the cause since it last accepted a call.
     was_cause: bool,
-    /// The conversations of the calls that counted last, the newest first: the session or the longest
-    /// prefix of each call.
+    /// The conversations of the calls that counted last, the newest first: the session or the
+    /// longest prefix of each call.
     conversations: [Option<u64>; MAX_FAILURES],
     /// When the replica last accepted a call, or `None` if it never did.
     last_accepted: Option<Instant>,
@@ -62,8 +63,8 @@ pub(in crate::placement) struct OtherReplicas {
 }
 
 impl OtherReplicas {
-    /// Sums up the health of the other replicas. `rejected` is the number of calls that all replicas
-    /// of the pool have rejected so far.
+    /// Sums up the health of the other replicas. `rejected` is the number of calls that all
+    /// replicas of the pool have rejected so far.
     pub(in crate::placement) fn new<'a>(others: impl Iterator<Item = &'a Health>, rejected: u64) -> Self {
         let none = Self { count: 0, last_accepted: None, rejected };
         others.fold(none, |sum, health| Self {

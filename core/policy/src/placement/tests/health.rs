@@ -175,7 +175,8 @@ fn silent_replica_goes_down_and_returns_by_trial_and_slow_start() {
     assert!(pool.on_ended(call).is_none());
 }
 
-/// Returns a pool of two replicas and the time `now`. The first replica is on trial from `now + S` on.
+/// Returns a pool of two replicas and the time `now`. The first replica is on trial from `now + S`
+/// on.
 fn pool_on_trial() -> (Placement, Instant) {
     let (mut pool, now) = pool(2);
     pool.probe_all_ok(now);

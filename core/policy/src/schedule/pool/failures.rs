@@ -48,7 +48,8 @@ impl Pool {
         }
         let others = match fault {
             Fault::Broke | Fault::Rejected => ReplicaSet::NONE,
-            // The call waits for a replica that may serve its model, also if it is not eligible now.
+            // The call waits for a replica that may serve its model, also if it is not eligible
+            // now.
             Fault::NoModel => assignment.untried.and(self.placement.may_serve(&assignment.placed_call)),
             _ => assignment.others.and(self.eligible),
         };

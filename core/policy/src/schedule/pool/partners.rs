@@ -14,13 +14,14 @@ impl Pool {
 }
 
 impl<W> Scheduler<W> {
-    /// Tells the processes that share the pool of own calls from now on. Forgets their earlier calls. Returns the
-    /// first message for them, or `None` if the target is not a pool.
+    /// Tells the processes that share the pool of own calls from now on. Forgets their earlier
+    /// calls. Returns the first message for them, or `None` if the target is not a pool.
     pub fn join_partners(&mut self) -> Option<Placements> {
         self.placement().map(Placement::join_partners)
     }
 
-    /// Forgets the calls of the processes that share the pool, because the connection to them was lost.
+    /// Forgets the calls of the processes that share the pool, because the connection to them was
+    /// lost.
     pub fn leave_partners(&mut self) {
         self.placement().into_iter().for_each(Placement::leave_partners);
     }
@@ -31,19 +32,21 @@ impl<W> Scheduler<W> {
         self.placement().is_some_and(Placement::take_activity) || has_calls
     }
 
-    /// Returns `true` if there are events of calls that the processes that share the pool must be told of. Returns
-    /// it once for the events that [`Scheduler::take_placements`] returns. Call this method after each event.
+    /// Returns `true` if there are events of calls that the processes that share the pool must be
+    /// told of. Returns it once for the events that [`Scheduler::take_placements`] returns. Call
+    /// this method after each event.
     pub fn announces_placements(&mut self) -> bool {
         self.placement().is_some_and(Placement::announces_placements)
     }
 
-    /// Returns what the processes that share the pool must be told. Call this method until it returns `None`.
+    /// Returns what the processes that share the pool must be told. Call this method until it
+    /// returns `None`.
     pub fn take_placements(&mut self) -> Option<Placements> {
         self.placement()?.take_placements()
     }
 
-    /// Applies events of calls of another process. See [`Placement::on_placements`]. They change which replicas
-    /// later calls are sent to.
+    /// Applies events of calls of another process. See [`Placement::on_placements`]. They change
+    /// which replicas later calls are sent to.
     pub fn on_placements(
         &mut self,
         now: Instant,

@@ -179,8 +179,8 @@ impl ReplicaSlots {
         self.sized.then(|| self.memory.view())
     }
 
-    /// Returns the number of calls like those in flight for which the replica has memory. The maximum if
-    /// it is not known.
+    /// Returns the number of calls like those in flight for which the replica has memory. The
+    /// maximum if it is not known.
     pub(super) fn calls_in_memory(&self) -> usize {
         self.sized.then_some(&self.memory).and_then(Kv::max_calls).unwrap_or(usize::MAX)
     }

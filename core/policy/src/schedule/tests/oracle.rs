@@ -387,9 +387,9 @@ impl Oracle {
         }
     }
 
-    /// Calls [`Oracle::settle`] although the scheduler asked for nothing now. Returns `true` if no call
-    /// left the queue, except because a tenant is no longer held: its use decreases with time, which
-    /// counts only from the next event on.
+    /// Calls [`Oracle::settle`] although the scheduler asked for nothing now. Returns `true` if no
+    /// call left the queue, except because a tenant is no longer held: its use decreases with time,
+    /// which counts only from the next event on.
     fn settle_early(&mut self) -> bool {
         let held = self.model.held.clone();
         self.update_held();
@@ -582,9 +582,9 @@ impl Oracle {
         }
     }
 
-    /// Checks the number of calls that are expected to be dispatched before a waiting call: at least
-    /// those of its line that are ahead of it, and at most all of its line and those of its lane and
-    /// higher lanes whose tenant is neither at its cap nor held.
+    /// Checks the number of calls that are expected to be dispatched before a waiting call: at
+    /// least those of its line that are ahead of it, and at most all of its line and those of its
+    /// lane and higher lanes whose tenant is neither at its cap nor held.
     fn check_ahead(&self, call: &Call, ahead: usize) {
         let others = || self.waiting.values().filter(|other| other.number != call.number);
         let in_line = others().filter(|other| same_line(other, call) && self.key(other) < self.key(call));
@@ -732,8 +732,8 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Returns `calls` calls, one after the other, from which a server with an adaptive limit learns its
-/// first-token capacity. Their first tokens take `quiet` milliseconds.
+/// Returns `calls` calls, one after the other, from which a server with an adaptive limit learns
+/// its first-token capacity. Their first tokens take `quiet` milliseconds.
 fn warm_up(calls: usize, quiet: u64, tokens: u64) -> impl Iterator<Item = Event> {
     let call = move |k| {
         let (tenant, lane) = (2 + k % 2, 1);

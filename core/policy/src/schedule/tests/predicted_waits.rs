@@ -11,8 +11,8 @@ use crate::testing::epoch;
 use tidegate_config::{Counting, RateConfig};
 use tidegate_share::{Lease, LeaseTimes, LeaseUpdate};
 
-/// A tenant with a cap of one slot has 60 waiting calls of a higher lane. At most one of them can be
-/// dispatched before a call of another tenant.
+/// A tenant with a cap of one slot has 60 waiting calls of a higher lane. At most one of them can
+/// be dispatched before a call of another tenant.
 #[test]
 fn calls_beyond_the_cap_of_their_tenant_are_not_ahead() {
     let mut now = epoch();
@@ -81,9 +81,9 @@ fn batch(now: Instant) -> Ticket {
     ticket
 }
 
-/// Queues `calls` calls of 10,000 tokens at a target with two slots and 60,000 tokens per minute, and
-/// dispatches 40 of them, about one every twelve seconds. Each holds its slot for one second. Returns
-/// the scheduler and the time, at which the tokens do not suffice for another call.
+/// Queues `calls` calls of 10,000 tokens at a target with two slots and 60,000 tokens per minute,
+/// and dispatches 40 of them, about one every twelve seconds. Each holds its slot for one second.
+/// Returns the scheduler and the time, at which the tokens do not suffice for another call.
 fn short_of_tokens(calls: usize, settings: &SchedulerSettings) -> (Scheduler<&'static str>, Instant) {
     let mut now = epoch();
     let rates = RateConfig { tpm: Some(60_000), counting: Counting::Actual, ..RateConfig::default() };
@@ -128,7 +128,8 @@ fn retry_after_at_a_target_short_of_tokens_follows_its_releases() {
     assert!((Duration::from_secs(27)..Duration::from_secs(50)).contains(&delay), "three calls in {delay:?}");
 }
 
-/// This process may use one of two slots of a shared limit. Its calls release the slot every second.
+/// This process may use one of two slots of a shared limit. Its calls release the slot every
+/// second.
 #[test]
 fn pace_of_slots_is_known_while_other_processes_use_the_rest() {
     let mut now = epoch();

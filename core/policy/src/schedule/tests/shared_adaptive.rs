@@ -97,7 +97,8 @@ impl Cluster {
         cluster
     }
 
-    /// Queues calls in a process, sends those that may be sent, and sends what is due to the broker.
+    /// Queues calls in a process, sends those that may be sent, and sends what is due to the
+    /// broker.
     fn fill(&mut self, id: u64) {
         let Self { now, ref mut processes, ref mut engine, ref mut to_broker, ref mut rng, .. } = *self;
         let Some(process) = processes.get_mut(&id) else { return };

@@ -191,8 +191,9 @@ fn tenant_out_of_tokens_blocks_no_other_tenant() {
 }
 
 /// A tenant has ten tokens per second of its own, at most 60 at once. Its short batch calls would
-/// always take them, and its long interactive call would never have enough. Returns the time at which
-/// the long call is aged, the long call and the last short one. The tenant has 24 tokens then.
+/// always take them, and its long interactive call would never have enough. Returns the time at
+/// which the long call is aged, the long call and the last short one. The tenant has 24 tokens
+/// then.
 fn starved_by_short_calls(
     change: impl FnOnce(&mut SchedulerSettings),
 ) -> (Scheduler<&'static str>, Instant, WaiterId, WaiterId) {
@@ -474,7 +475,8 @@ fn memory_that_is_reported_while_calls_wait_applies_to_them() {
     }
 }
 
-/// A process in strict mode admits nothing without the store, and nobody knows when the store is back.
+/// A process in strict mode admits nothing without the store, and nobody knows when the store is
+/// back.
 #[test]
 fn call_waits_for_a_lost_store_of_shared_rates() {
     let (mut scheduler, budgets, now) = of_tokens(|settings| settings.predict = Predict::Deadline);

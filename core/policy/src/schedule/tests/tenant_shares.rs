@@ -234,8 +234,8 @@ fn calls_that_do_not_stream_leave_spare_slots() {
     assert_eq!(grants.len(), 14);
 }
 
-/// Twelve tenants make one call every few seconds each, of which two at most are in flight at the same
-/// time.
+/// Twelve tenants make one call every few seconds each, of which two at most are in flight at the
+/// same time.
 #[test]
 fn burst_gets_slots_that_light_tenants_do_not_use_together() {
     let mut engine = Engine::new(16);

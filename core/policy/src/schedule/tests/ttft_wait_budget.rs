@@ -16,8 +16,8 @@ fn target() -> TargetConfig {
     }
 }
 
-/// Returns how long a call of `lane` waits in vain at a target whose first tokens took `first_token`
-/// milliseconds so far. `None`: it waits until its deadline.
+/// Returns how long a call of `lane` waits in vain at a target whose first tokens took
+/// `first_token` milliseconds so far. `None`: it waits until its deadline.
 fn wait_in_vain(target: &TargetConfig, first_tokens: &[u64], lane: Lane) -> Option<Duration> {
     let mut now = epoch();
     let mut scheduler = Scheduler::new(&SchedulerSettings::from(target), now);
@@ -70,7 +70,8 @@ fn configured_wait_and_batch_lane_are_not_bounded() {
     assert_eq!(wait_in_vain(&of_lane, &[], Lane::Batch), Some(ms(2_000)));
 }
 
-/// Each answer ends after 10 s, and that of a stream has its first token then. The objective is 1 s.
+/// Each answer ends after 10 s, and that of a stream has its first token then. The objective is 1
+/// s.
 #[test]
 fn objective_bounds_the_wait_but_not_the_answer_of_calls_that_do_not_stream() {
     for streams in [false, true] {

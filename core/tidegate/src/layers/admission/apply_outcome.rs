@@ -17,8 +17,8 @@ use tidegate_tokens::LengthSample;
 /// if the outcome shows nothing about the upstream. Marks the charges of an attempt that the
 /// upstream did not execute to be refunded.
 ///
-/// If several credentials or models use the target, a `Retry-After` concerns those of the call alone:
-/// see [`KeyedCooldowns`](crate::target::KeyedCooldowns). The server itself is up.
+/// If several credentials or models use the target, a `Retry-After` concerns those of the call
+/// alone: see [`KeyedCooldowns`](crate::target::KeyedCooldowns). The server itself is up.
 ///
 /// An error that a retry would not change, such as 400, shows that a single server is up, so it
 /// counts as accepted. A replica may itself be the cause: see [`Fault::Rejected`].

@@ -41,7 +41,8 @@ impl<S: InnerService> Middleware<S> for AdmissionLayer {
     fn call(&self, call: Call, inner: &mut S, mut request: Request<RequestBody>) -> ResponseFuture {
         let mut inner = take_ready(inner);
         Box::pin(async move {
-            // A block, because this future would otherwise keep memory for what was moved out of it.
+            // A block, because this future would otherwise keep memory for what was moved out of
+            // it.
             let (mut held, cancel_signal) = {
                 let mut permit = admit(&call).await?;
                 let release_guard = ReleaseGuard::new();

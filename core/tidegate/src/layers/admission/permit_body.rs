@@ -126,7 +126,8 @@ impl PermitBody {
             if seen.is_complete {
                 let tokens = exchange.tokens();
                 let output = seen.usage.map_or(tokens, |usage| usage.output.max(tokens));
-                // With 0 tokens, the limit does not compute the time between the tokens of a stream.
+                // With 0 tokens, the limit does not compute the time between the tokens of a
+                // stream.
                 let is_known = !self.call.facts().stream || exchange.was_read_promptly(clock::now());
                 return Ended::Completed { output: if is_known { output } else { 0 } };
             }
@@ -142,8 +143,8 @@ impl PermitBody {
         }
     }
 
-    /// Returns a body that holds the permit until `body` ends. If all of `body` has arrived, releases
-    /// the slot at once, and returns `body` itself.
+    /// Returns a body that holds the permit until `body` ends. If all of `body` has arrived,
+    /// releases the slot at once, and returns `body` itself.
     pub(super) fn into_response_body(mut self, body: ResponseBody) -> ResponseBody {
         if body.has_arrived() {
             self.end(true);

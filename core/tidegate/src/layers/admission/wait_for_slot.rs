@@ -65,7 +65,8 @@ async fn acquire(call: &Call) -> Result<Permit, Error> {
     permit.map_err(|error| call.target().explain_rejection(error))
 }
 
-/// Creates the ticket of the next attempt, and stores the expected tokens of the attempt in the call.
+/// Creates the ticket of the next attempt, and stores the expected tokens of the attempt in the
+/// call.
 fn new_ticket(call: &Call) -> Ticket {
     let ticket = call.ticket();
     call.update_queue(|queue| queue.demand = Some(ticket.demand));
@@ -84,8 +85,8 @@ fn checked_ticket(call: &Call) -> Result<Ticket, Error> {
     }
 }
 
-/// Admits the call if that is possible at once. Otherwise queues it, and stores in the call its id in the
-/// queue.
+/// Admits the call if that is possible at once. Otherwise queues it, and stores in the call its id
+/// in the queue.
 ///
 /// # Errors
 /// `Refused` if the call may not wait.
@@ -99,8 +100,8 @@ fn exceeded_max_prompt(call: &Call, ticket: &Ticket) -> Option<u64> {
     call.target().config().max_prompt.filter(|max_prompt| ticket.demand.input > *max_prompt)
 }
 
-/// Returns a slot for a call in mode `observe`, even if none is free. The decision of mode `enforce` is
-/// counted in the metrics.
+/// Returns a slot for a call in mode `observe`, even if none is free. The decision of mode
+/// `enforce` is counted in the metrics.
 async fn acquire_observed(call: &Call) -> Permit {
     // No call waits in the queue until the pool has a replica, so it waits here.
     call.replicas_known().await;

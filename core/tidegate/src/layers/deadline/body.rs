@@ -85,8 +85,8 @@ impl Wake for Reader {
 
 impl OpenBody {
     /// Returns `true` if the body is open, its deadline or `stall` limit has passed, and the call
-    /// holds a slot or needs none. Returns `false` if the body is being polled, and does not wait for
-    /// the end of the poll.
+    /// holds a slot or needs none. Returns `false` if the body is being polled, and does not wait
+    /// for the end of the poll.
     pub(super) fn is_overdue(&self, now: Instant) -> bool {
         let Some(state) = self.state.try_lock() else { return false };
         // A response that was read ahead whole has released its slot.

@@ -11,8 +11,8 @@ use crate::clock;
 
 /// Time between two checks of the open bodies: 1 s.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Time without a check after which another task is started: 5 s. The runtime of the task may be kept
-/// without being driven.
+/// Time without a check after which another task is started: 5 s. The runtime of the task may be
+/// kept without being driven.
 const LOST_AFTER: Duration = Duration::from_secs(5);
 
 /// Closes the overdue response bodies of a gate, in one task that runs only while bodies are open.
@@ -23,8 +23,8 @@ pub(super) struct BodyWatch(Mutex<Open>);
 struct Open {
     /// The bodies that were not dropped.
     bodies: Slab<Arc<OpenBody>>,
-    /// When the task last checked the bodies or, before its first check, when it was started. `None`
-    /// if no task is running.
+    /// When the task last checked the bodies or, before its first check, when it was started.
+    /// `None` if no task is running.
     checked_at: Option<Instant>,
     /// Number of tasks started so far. Only the latest one checks the bodies.
     generation: u64,
@@ -59,14 +59,15 @@ impl BodyWatch {
         let generation = open.generation;
         drop(open);
         if !is_running {
-            // Outside the lock: a runtime that shuts down drops the task at once, which takes the lock.
+            // Outside the lock: a runtime that shuts down drops the task at once, which takes the
+            // lock.
             tokio::spawn(run(RunningWatch { watch: self.clone(), generation, is_done: false }));
         }
         WatchGuard { watch: self.clone(), index }
     }
 
-    /// Closes the bodies that are overdue at `now`. Returns `false` if the task `generation` must end,
-    /// because no body is left or a later task was started.
+    /// Closes the bodies that are overdue at `now`. Returns `false` if the task `generation` must
+    /// end, because no body is left or a later task was started.
     fn close_overdue(&self, now: Instant, generation: u64) -> bool {
         let mut open = self.0.lock();
         if open.generation != generation {

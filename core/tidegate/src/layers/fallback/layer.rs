@@ -18,7 +18,8 @@ use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, take_r
 /// The response header with the name of the fallback target that answered the call.
 const ANSWERED_BY: HeaderName = HeaderName::from_static("x-tidegate-fallback");
 
-/// Sends calls that their target rejects, or that find no connection to it, to the target's fallback.
+/// Sends calls that their target rejects, or that find no connection to it, to the target's
+/// fallback.
 ///
 /// *Default*: acts in mode `enforce` on calls that run a model, if their target sets `fallback`
 /// (default: none). The layer must be above the observing layer and the deadline, because each

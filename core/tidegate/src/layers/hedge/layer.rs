@@ -186,8 +186,8 @@ impl Drop for Pair<'_> {
 }
 
 /// Reads the body of a failed response, which releases its slot. A body that is longer than
-/// [`MAX_KEPT_ERROR_BODY`], takes longer than [`ERROR_BODY_TIMEOUT`] or breaks off is replaced by an empty
-/// one. Returns an error unchanged.
+/// [`MAX_KEPT_ERROR_BODY`], takes longer than [`ERROR_BODY_TIMEOUT`] or breaks off is replaced by
+/// an empty one. Returns an error unchanged.
 async fn detach_body(failed: AttemptResult) -> AttemptResult {
     let (parts, body) = failed?.into_parts();
     let read =

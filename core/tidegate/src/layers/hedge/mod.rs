@@ -9,8 +9,8 @@
 //! - Hedges are charged to the retry budget. If a pool is overloaded, all of its responses are
 //!   late, and a second attempt of each call would add to the load.
 //! - A hedge is sent only if a slot is free. It does not wait in the queue.
-//! - Only streams are hedged. Other calls show no progress until they end, so a long response cannot
-//!   be distinguished from a late one.
+//! - Only streams are hedged. Other calls show no progress until they end, so a long response
+//!   cannot be distinguished from a late one.
 //! - Calls over a client's own transport are not hedged, because it serves one exchange of a call
 //!   at a time.
 

@@ -99,7 +99,8 @@ impl Drop for OpenRecord {
             let config = call.target().config();
             let of_lane = config.lanes.get(lane as usize).and_then(|lane| lane.ttft);
             let objective = of_lane.or(config.ttft);
-            // A call without a first token, such as one that does not stream, is judged by its duration.
+            // A call without a first token, such as one that does not stream, is judged by its
+            // duration.
             let met = objective.is_some_and(|objective| ttft.unwrap_or(duration) <= objective);
             metrics.completed(lane, duration, met);
         }

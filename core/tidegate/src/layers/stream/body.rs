@@ -40,8 +40,8 @@ pub(super) struct ObservedBody {
     /// Checks the replica of the stream while the stream is silent. `None` if the target is not a
     /// pool, or in mode `observe`.
     silence: Option<SilenceWatch>,
-    /// The time by which the next chunk must have arrived, and the side that is at fault otherwise. Set
-    /// when a silence begins. `None` if unlimited.
+    /// The time by which the next chunk must have arrived, and the side that is at fault otherwise.
+    /// Set when a silence begins. `None` if unlimited.
     idle_by: Option<(Instant, FailureCause)>,
     /// The timer for the next of three checks during a silence: the first token is late, the next
     /// chunk is late, or the replica is down. `None` if there is no time to check.
@@ -98,9 +98,10 @@ impl ObservedBody {
         self.observer.events() > 0
     }
 
-    /// Returns `true` if enough of the body was read to classify the attempt: its first token, an error or the
-    /// terminal event of an answer without a token, or any event if the API is not known. In pools, also a
-    /// failure whose error may follow, because nothing limits how long the error is waited for.
+    /// Returns `true` if enough of the body was read to classify the attempt: its first token, an
+    /// error or the terminal event of an answer without a token, or any event if the API is not
+    /// known. In pools, also a failure whose error may follow, because nothing limits how long the
+    /// error is waited for.
     pub(super) fn is_classifiable(&self) -> bool {
         let is_known = self.call.facts().dialect != Dialect::Other;
         let has_failed =
@@ -268,8 +269,8 @@ impl Body for ObservedBody {
                 if let Some(data) = frame.data_ref() {
                     this.observe(Some(data));
                 }
-                // Readers that know the length of a body may not poll for its end. They must do so if
-                // the response is incomplete.
+                // Readers that know the length of a body may not poll for its end. They must do so
+                // if the response is incomplete.
                 if this.body.is_end_stream() {
                     this.wrong_end = this.end().err();
                 }

@@ -1,4 +1,5 @@
-//! A body that is passed on without being observed, and that fails if the upstream is silent for too long.
+//! A body that is passed on without being observed, and that fails if the upstream is silent for
+//! too long.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,8 +16,8 @@ use crate::call::Call;
 use crate::error::{Error, ErrorKind};
 use tidegate_policy::outcome::FailureCause;
 
-/// The body of an error response or of a redirect. It fails if no chunk arrives for `limit` while the
-/// reader waits.
+/// The body of an error response or of a redirect. It fails if no chunk arrives for `limit` while
+/// the reader waits.
 struct IdleBody {
     call: Call,
     /// `None` once the body has failed.

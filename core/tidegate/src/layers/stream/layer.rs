@@ -31,11 +31,12 @@ const MAX_ERROR_BODY: usize = 64 * 1024;
 /// Maximum time that an error response is held until the start of its body has arrived: 1 s.
 /// Providers send the head and this start together.
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(1);
-/// Maximum number of bytes of a stream that are read before the response head is returned: 1 MiB. The
-/// Responses API repeats the instructions and tools of the request in two events before the first token.
+/// Maximum number of bytes of a stream that are read before the response head is returned: 1 MiB.
+/// The Responses API repeats the instructions and tools of the request in two events before the
+/// first token.
 const MAX_HELD_HEAD: usize = 1024 * 1024;
-/// Maximum time for which the head of a stream is held after its first event: 2 s. A model may think for
-/// minutes before its first token, and some clients limit the time until the head.
+/// Maximum time for which the head of a stream is held after its first event: 2 s. A model may
+/// think for minutes before its first token, and some clients limit the time until the head.
 const FIRST_TOKEN_AWAITED: Duration = Duration::from_secs(2);
 
 /// Classifies each attempt, and observes its response.
@@ -146,13 +147,14 @@ async fn observe(
     Ok(Response::from_parts(parts, replay.into_response_body()))
 }
 
-/// Reads the start of a stream in advance: up to its first token or an error event, because until then the call
-/// can be retried without the caller noticing. Outside pools, reads for at most [`FIRST_TOKEN_AWAITED`] after the
-/// first event, or only the first event from a caller's own transport: while that blocks, no time is seen to pass.
+/// Reads the start of a stream in advance: up to its first token or an error event, because until
+/// then the call can be retried without the caller noticing. Outside pools, reads for at most
+/// [`FIRST_TOKEN_AWAITED`] after the first event, or only the first event from a caller's own
+/// transport: while that blocks, no time is seen to pass.
 ///
 /// # Errors
-/// The error of the body, which fails the attempt. Outside pools, the caller gets what a stream that breaks off
-/// after its first event has sent.
+/// The error of the body, which fails the attempt. Outside pools, the caller gets what a stream
+/// that breaks off after its first event has sent.
 async fn read_start(replay: &mut Replay<ObservedBody>, has_own_transport: bool) -> Result<(), Error> {
     let read_until = async |replay: &mut Replay<ObservedBody>, is_enough: fn(&ObservedBody) -> bool| {
         while !is_enough(&replay.rest) && replay.len() < MAX_HELD_HEAD && replay.pull().await? {}
@@ -203,8 +205,8 @@ async fn rejected(call: &Call, head: Response<ResponseBody>) -> Result<Response<
 /// `None` if there is no streamed request body.
 ///
 /// # Errors
-/// `FirstTokenTimeout` if the limit has passed. Otherwise the error of `response`. The outcome of the
-/// attempt is attached to the error.
+/// `FirstTokenTimeout` if the limit has passed. Otherwise the error of `response`. The outcome of
+/// the attempt is attached to the error.
 async fn with_head_limit<T>(
     call: &Call,
     upload: Option<&UploadProgress>,

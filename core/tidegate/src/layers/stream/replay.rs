@@ -55,7 +55,8 @@ impl<B: Body<Data = Bytes, Error = Error> + Unpin> Replay<B> {
         }
     }
 
-    /// Ends the body with an error that [`Replay::pull`] has returned, after the frames that were read before.
+    /// Ends the body with an error that [`Replay::pull`] has returned, after the frames that were
+    /// read before.
     pub(super) fn end_with(&mut self, error: Error) {
         self.ended = true;
         self.error = Some(error);

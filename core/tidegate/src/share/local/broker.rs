@@ -28,8 +28,8 @@ use tidegate_share::{
 
 /// Time between two looks at the number of the current generation.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
-/// The maximum number of messages with events of calls that are kept for one member. If it does not read them,
-/// more are dropped, and another member replaces it.
+/// The maximum number of messages with events of calls that are kept for one member. If it does not
+/// read them, more are dropped, and another member replaces it.
 const MAX_EVIDENCE: usize = 500;
 
 /// The broker, shared by the tasks of its connections.
@@ -247,8 +247,8 @@ impl LocalBroker {
         }
     }
 
-    /// Resigns if another broker has taken over, or can because the lock file is gone or the directory of
-    /// brokers is another one now.
+    /// Resigns if another broker has taken over, or can because the lock file is gone or the
+    /// directory of brokers is another one now.
     fn check(&self) {
         self.checked_at.set(now());
         let is_superseded = self.place.generation() > self.lock.generation
@@ -304,8 +304,8 @@ impl Outbox {
         true
     }
 
-    /// Adds a message about calls of a pool. If the member does not read, replaces all by messages that its
-    /// knowledge is lost.
+    /// Adds a message about calls of a pool. If the member does not read, replaces all by messages
+    /// that its knowledge is lost.
     fn put_placements(&self, message: ToMember) {
         let mut placements = self.placements.borrow_mut();
         if placements.len() < MAX_EVIDENCE {

@@ -61,7 +61,8 @@ mod tests {
 
     use super::{Lines, write};
 
-    /// Reads messages until the end or an error. Returns the messages, and whether there was no error.
+    /// Reads messages until the end or an error. Returns the messages, and whether there was no
+    /// error.
     fn read(bytes: &[u8]) -> (Vec<ToBroker>, bool) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {

@@ -96,8 +96,9 @@ impl Heartbeat {
         self.number
     }
 
-    /// Returns the number of the next one if it is sent with a report, which saves a message. None is sent with
-    /// most of many reports, and none before the last one was answered, so that the lease is renewed.
+    /// Returns the number of the next one if it is sent with a report, which saves a message. None
+    /// is sent with most of many reports, and none before the last one was answered, so that the
+    /// lease is renewed.
     fn next_with_report(&mut self) -> Option<u64> {
         let is_answered = self.answered == self.number;
         let is_early = self.sent_at.is_none_or(|sent_at| now() < sent_at + ATTACHED_AFTER);
@@ -192,7 +193,8 @@ impl Member {
         }
     }
 
-    /// Drops the reports that were made for the lost broker. The claim of the next one includes them.
+    /// Drops the reports that were made for the lost broker. The claim of the next one includes
+    /// them.
     fn drop_outdated_reports(&mut self) {
         while let Ok(command) = self.commands.try_recv() {
             self.on_offline_command(command);
@@ -249,8 +251,8 @@ impl Member {
         }
     }
 
-    /// Tells the limits that there can be no broker. A process that never had one then uses its whole
-    /// caps, unless it is strict.
+    /// Tells the limits that there can be no broker. A process that never had one then uses its
+    /// whole caps, unless it is strict.
     async fn work_alone(&mut self, error: &io::Error) -> End {
         if !std::mem::replace(&mut self.has_warned, true) {
             self.warn(error);

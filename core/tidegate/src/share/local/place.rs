@@ -15,8 +15,9 @@
 //! Whoever gets the lock of the current generation is the broker. The kernel releases the lock when
 //! the process ends, and, other than that of `flock`, it is not inherited by children. If a broker
 //! holds the lock but does not answer, a member takes the lock of the next generation and increases
-//! the number. The old broker looks at the number regularly, and after each pause before it answers,
-//! and resigns. It also resigns if its lock file was removed, because others cannot find it then.
+//! the number. The old broker looks at the number regularly, and after each pause before it
+//! answers, and resigns. It also resigns if its lock file was removed, because others cannot find
+//! it then.
 //!
 //! A broker without other members removes its files when it ends.
 
@@ -67,16 +68,17 @@ pub(super) struct BrokerLock {
 }
 
 impl NamedDirectories {
-    /// Reads the environment. Must be called by the thread that uses the gate, because the environment must not
-    /// be read while another thread changes it, as Python and Node programs may.
+    /// Reads the environment. Must be called by the thread that uses the gate, because the
+    /// environment must not be read while another thread changes it, as Python and Node programs
+    /// may.
     pub(super) fn from_env() -> Self {
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
         Self { runtime, temporary: std::env::temp_dir() }
     }
 
-    /// Returns the directory for sockets that the system has made for this user: the named one, or the usual
-    /// path of systemd, for processes whose environment names none (cron, for example). The environment may
-    /// also name the directory of another user, after `su`.
+    /// Returns the directory for sockets that the system has made for this user: the named one, or
+    /// the usual path of systemd, for processes whose environment names none (cron, for example).
+    /// The environment may also name the directory of another user, after `su`.
     fn runtime_of(&self, uid: u32) -> Option<PathBuf> {
         let is_own = |path: &PathBuf| {
             path.is_absolute() && fs::metadata(path).is_ok_and(|found| found.is_dir() && found.uid() == uid)
@@ -86,8 +88,8 @@ impl NamedDirectories {
 }
 
 impl Place {
-    /// Finds the directory of the brokers, and creates it if necessary: `tidegate` in the user's runtime
-    /// directory, otherwise `tidegate-UID` in the directory for temporary files.
+    /// Finds the directory of the brokers, and creates it if necessary: `tidegate` in the user's
+    /// runtime directory, otherwise `tidegate-UID` in the directory for temporary files.
     ///
     /// # Errors
     /// The directory cannot be created, belongs to another user, or is open to others.
@@ -116,8 +118,8 @@ impl Place {
         Ok(place)
     }
 
-    /// Returns `true` if new members look for their broker elsewhere. This happens when the user logs in or
-    /// out, which creates or removes the runtime directory.
+    /// Returns `true` if new members look for their broker elsewhere. This happens when the user
+    /// logs in or out, which creates or removes the runtime directory.
     pub(super) fn has_moved(&self) -> bool {
         Self::new(&self.named, &self.name).is_ok_and(|place| place.base != self.base)
     }
@@ -213,8 +215,8 @@ impl Place {
 }
 
 impl BrokerLock {
-    /// Returns `false` if the lock file was removed or replaced, so that others can take another lock
-    /// of this generation.
+    /// Returns `false` if the lock file was removed or replaced, so that others can take another
+    /// lock of this generation.
     pub(super) fn is_in_place(&self) -> bool {
         self.file.as_ref().is_some_and(|file| is_at(file, &self.path))
     }

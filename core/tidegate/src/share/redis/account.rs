@@ -1,7 +1,7 @@
 //! What a member knows of one resource, and which message is due.
 //!
-//! There is at most one message on its way, so that messages arrive in order. In the meantime, changes
-//! are merged.
+//! There is at most one message on its way, so that messages arrive in order. In the meantime,
+//! changes are merged.
 
 use std::io;
 use std::sync::Arc;
@@ -21,24 +21,28 @@ use crate::clock::now;
 use tidegate_share::rates::{Correction, Draw};
 use tidegate_share::{LEASE_TIME, LeaseUpdate, Report, cool_down_ms};
 
-/// Maximum time to wait for an answer, if the last one took little time. With the time between two heartbeats, and
-/// that to join again, less than the time for which a store without a state grants only a part.
+/// Maximum time to wait for an answer, if the last one took little time. With the time between two
+/// heartbeats, and that to join again, less than the time for which a store without a state grants
+/// only a part.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(1_500);
 /// The longest such time, at a store that is slow.
 const SLOW_ANSWERS_WITHIN: Duration = Duration::from_secs(5);
-/// Maximum time to join. If many members join at the same time, each takes the store several milliseconds.
+/// Maximum time to join. If many members join at the same time, each takes the store several
+/// milliseconds.
 pub(super) const JOINS_WITHIN: Duration = Duration::from_secs(10);
-/// The time over which a store's members spread their attempts to join it again, for each of them. The script takes
-/// the longer to join one the more there are, with 1,000 up to 7 ms.
+/// The time over which a store's members spread their attempts to join it again, for each of them.
+/// The script takes the longer to join one the more there are, with 1,000 up to 7 ms.
 const JOINS_APART: Duration = Duration::from_millis(8);
-/// The largest power of two by which this time grows while members lose the store again soon after they have joined.
+/// The largest power of two by which this time grows while members lose the store again soon after
+/// they have joined.
 const MAX_LOSSES: u32 = 3;
 /// The number of members up to which they join again at the same time.
 const JOIN_TOGETHER: usize = 32;
 /// The maximum number of earlier names of a member that are removed when it joins.
 const MAX_OLD_IDS: usize = 8;
-/// The number of heartbeats with which a member subscribes once more after it has lost its channel. While
-/// the client of a cluster connects again, it may replace a connection by another one without notice.
+/// The number of heartbeats with which a member subscribes once more after it has lost its channel.
+/// While the client of a cluster connects again, it may replace a connection by another one without
+/// notice.
 const SUBSCRIBES_AGAIN: u8 = 2;
 
 /// One resource of a member.
@@ -46,8 +50,8 @@ pub(super) struct Account {
     pub(super) limit: SharedLimit,
     /// The key of the state. The others begin with it.
     key: Arc<str>,
-    /// The name of the member at the store. A new one for each attempt to join, so that what is sent to
-    /// an earlier one has no effect.
+    /// The name of the member at the store. A new one for each attempt to join, so that what is
+    /// sent to an earlier one has no effect.
     pub(super) id: Arc<str>,
     /// The names in the last attempts, which the store may still know.
     old_ids: Vec<Arc<str>>,
@@ -65,8 +69,8 @@ pub(super) struct Account {
     owes_subscription: bool,
     /// The number of further heartbeats with which it subscribes.
     subscribes_again: u8,
-    /// The division of the last push since the last answer, or 0. An answer about an earlier division was
-    /// overtaken by the push.
+    /// The division of the last push since the last answer, or 0. An answer about an earlier
+    /// division was overtaken by the push.
     pushed: u64,
     /// The last division that the member knows of, at any store, or 0. For rates: the last change
     /// of charges in this epoch. A store with an earlier one has lost changes.
@@ -79,12 +83,13 @@ pub(super) struct Account {
     unsent: Vec<(Instant, Correction)>,
     /// The corrections in the message that is on its way.
     unanswered: Vec<(Instant, Correction)>,
-    /// Whether the member was forgotten and joins at once, so that a store that was not lost knows all that it
-    /// has charged.
+    /// Whether the member was forgotten and joins at once, so that a store that was not lost knows
+    /// all that it has charged.
     is_forgotten: bool,
     /// The number of members at the store, as last heard.
     processes: usize,
-    /// The number of times that the store was lost since the member had joined it for [`LEASE_TIME`].
+    /// The number of times that the store was lost since the member had joined it for
+    /// [`LEASE_TIME`].
     losses: u32,
     /// When the member has joined, or `None` if it has not.
     joined_at: Option<Instant>,
@@ -100,8 +105,8 @@ pub(super) struct Account {
     is_turn_of_events: bool,
     /// When the next report is due in any case, or the next attempt to join.
     pub(super) again_at: Option<Instant>,
-    /// The earliest time of the next attempt to join after the store has answered with an error. `None` after
-    /// another answer.
+    /// The earliest time of the next attempt to join after the store has answered with an error.
+    /// `None` after another answer.
     retries_at: Option<Instant>,
 }
 
@@ -190,8 +195,8 @@ impl Account {
         self.again_at.into_iter().chain(self.events.next_wake()).min()
     }
 
-    /// Returns the message that is due, and takes it to be sent. The member subscribes when it joins, and
-    /// when it may have lost its channel.
+    /// Returns the message that is due, and takes it to be sent. The member subscribes when it
+    /// joins, and when it may have lost its channel.
     pub(super) fn next_outgoing(&mut self) -> Option<Outgoing> {
         let message = self.next_message()?;
         let subscribes = std::mem::take(&mut self.owes_subscription) || message.is_join();
@@ -284,8 +289,8 @@ impl Account {
         self.unanswered.iter().map(aged).collect()
     }
 
-    /// Returns the message that returns what the member holds. The member receives nothing more from the
-    /// channel `unneeded`.
+    /// Returns the message that returns what the member holds. The member receives nothing more
+    /// from the channel `unneeded`.
     pub(super) fn last_outgoing(&self, unneeded: Option<String>) -> Outgoing {
         let message = match self.limit {
             SharedLimit::Calls(..) => Message::Leave,
@@ -301,11 +306,11 @@ impl Account {
         self.old_ids.last().map(|id| channel_of(&self.key, id))
     }
 
-    /// Sends a message. Returns when it was sent, and the answer. `last_took` is the time that the store took
-    /// for its last answer.
+    /// Sends a message. Returns when it was sent, and the answer. `last_took` is the time that the
+    /// store took for its last answer.
     ///
-    /// A store that is slow, because many members join, would be slower still if they gave up early and
-    /// joined again.
+    /// A store that is slow, because many members join, would be slower still if they gave up early
+    /// and joined again.
     pub(super) fn exchange(
         &self,
         outgoing: Outgoing,
@@ -375,7 +380,8 @@ impl Account {
         self.state = State::Idle;
     }
 
-    /// Applies what a scheduler reports. What is reported while the member is out is part of its claim.
+    /// Applies what a scheduler reports. What is reported while the member is out is part of its
+    /// claim.
     pub(super) fn on_report(&mut self, report: Report) {
         if self.state != State::Out {
             self.returned += report.returned;
@@ -384,7 +390,8 @@ impl Account {
         }
     }
 
-    /// Applies what is asked of rates. What is asked while the member is out is part of what joins it.
+    /// Applies what is asked of rates. What is asked while the member is out is part of what joins
+    /// it.
     pub(super) fn on_draw(&mut self, mut draw: Draw) {
         self.unsent.extend(draw.corrections.drain(..).map(|correction| (now(), correction)));
         if self.state != State::Out {
@@ -414,7 +421,8 @@ impl Account {
         }
     }
 
-    /// Subscribes to the channel again, which the member may have lost. Whoever joins does so anyway.
+    /// Subscribes to the channel again, which the member may have lost. Whoever joins does so
+    /// anyway.
     pub(super) fn on_unsubscribed(&mut self) {
         if self.state != State::Out {
             self.subscribes_again = SUBSCRIBES_AGAIN;
@@ -422,7 +430,8 @@ impl Account {
         }
     }
 
-    /// Lets a message be due, before which the member subscribes. The answer tells what was pushed meanwhile.
+    /// Lets a message be due, before which the member subscribes. The answer tells what was pushed
+    /// meanwhile.
     fn owe_subscription(&mut self) {
         self.owes_subscription = true;
         match self.limit {
@@ -557,8 +566,9 @@ impl Account {
         }
     }
 
-    /// Returns when to join again, or `None` if at once. All members of a store lose it at the same time. If many
-    /// joined at the same time, it would answer too late, and they would join again and again.
+    /// Returns when to join again, or `None` if at once. All members of a store lose it at the same
+    /// time. If many joined at the same time, it would answer too late, and they would join again
+    /// and again.
     fn joins_again_at(&self) -> Option<Instant> {
         let members = u32::try_from(self.processes).unwrap_or(u32::MAX);
         let time = JOINS_APART.saturating_mul(members.saturating_mul(1 << self.losses.min(MAX_LOSSES)));
@@ -579,8 +589,8 @@ impl Account {
         self.is_forgotten = self.again_at.is_none();
     }
 
-    /// Records that the store has not answered a message, or with an error. The member joins again after
-    /// `delay`. If the store has answered, this also holds for the next connection.
+    /// Records that the store has not answered a message, or with an error. The member joins again
+    /// after `delay`. If the store has answered, this also holds for the next connection.
     pub(super) fn on_failed(&mut self, error: &RedisError, delay: Duration) {
         let retries_at = Some(now() + delay);
         if error.kind() != ErrorKind::Io {

@@ -1,7 +1,7 @@
 //! What a member and the other members of a resource publish to each other about their calls.
 //!
-//! At an adaptive limit, each member publishes to its observers, which the script appoints. At a pool, each publishes
-//! to all. See [`Peers`] for texts that are lost.
+//! At an adaptive limit, each member publishes to its observers, which the script appoints. At a
+//! pool, each publishes to all. See [`Peers`] for texts that are lost.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,11 +13,13 @@ use crate::clock::now;
 use crate::schedule::LeaseKind;
 use tidegate_share::{Evidence, MessageOrder, Peers, Placements};
 
-/// Multiplied by the numbers of publishing and of receiving members: the minimum time between two texts with events
-/// that one member publishes at a pool. So the server delivers at most 50,000 of these texts per second.
+/// Multiplied by the numbers of publishing and of receiving members: the minimum time between two
+/// texts with events that one member publishes at a pool. So the server delivers at most 50,000 of
+/// these texts per second.
 const EVENTS_APART: Duration = Duration::from_micros(20);
 
-/// The exchange of one member at one resource, from its first attempt to join until the store is lost.
+/// The exchange of one member at one resource, from its first attempt to join until the store is
+/// lost.
 pub(super) struct CallEventExchange {
     limit: SharedLimit,
     /// The channels of the resource begin with it.
@@ -86,7 +88,8 @@ impl CallEventExchange {
         self.events_at
     }
 
-    /// Schedules the publication of pending events. At a pool, keeps the minimum time since the last text.
+    /// Schedules the publication of pending events. At a pool, keeps the minimum time since the
+    /// last text.
     pub(super) fn on_events(&mut self) {
         if self.events_at.is_some() {
             return;
@@ -107,9 +110,9 @@ impl CallEventExchange {
         self.owes_events |= self.events_at.take_if(|at| *at <= time).is_some();
     }
 
-    /// Lets a text be due even without events, if other members count calls of this one, or if its last text may have
-    /// been lost. A member without calls is silent, because the others need to know nothing of it. Forgets the calls of
-    /// members that were not heard for long.
+    /// Lets a text be due even without events, if other members count calls of this one, or if its
+    /// last text may have been lost. A member without calls is silent, because the others need to
+    /// know nothing of it. Forgets the calls of members that were not heard for long.
     pub(super) fn on_heartbeat(&mut self) {
         let has_calls = self.has_receivers() && self.limit.take_activity();
         self.owes_sign_of_life |= std::mem::take(&mut self.owes_follow_up) || has_calls;
@@ -133,7 +136,8 @@ impl CallEventExchange {
         is_due.then(|| self.publication(&events))
     }
 
-    /// Returns what tells the members of a pool that this one joins, in place of the members `replaces`.
+    /// Returns what tells the members of a pool that this one joins, in place of the members
+    /// `replaces`.
     pub(super) fn first_publication(&mut self, first: Placements, replaces: &[Arc<str>]) -> Publication {
         let mut publication = self.publication(&[CallEvents::Placements(first)]);
         publication.texts.splice(0..0, replaces.iter().map(|member| gone_text(member)));
@@ -203,7 +207,8 @@ impl CallEventExchange {
         self.apply(member, &CallEvents::Placements(Placements::restart()));
     }
 
-    /// Applies events of calls of another member, unless they are of another kind than those of this resource.
+    /// Applies events of calls of another member, unless they are of another kind than those of
+    /// this resource.
     fn apply(&self, member: u64, events: &CallEvents) {
         match (events, &self.limit) {
             (CallEvents::Evidence(evidence), SharedLimit::Calls(LeaseKind::Slots, _)) => {
@@ -217,7 +222,8 @@ impl CallEventExchange {
     }
 }
 
-/// Returns the channel to which the store and other members publish for a member of the resource `key`.
+/// Returns the channel to which the store and other members publish for a member of the resource
+/// `key`.
 pub(super) fn channel_of(key: &str, member: &str) -> String {
     format!("{key}:{member}")
 }

@@ -1,14 +1,15 @@
 //! What members publish to each other about their calls, as text.
 //!
-//! The first line is `events MEMBER NUMBER` or `gone MEMBER`. After the first one, each further line is a message
-//! as JSON, of an adaptive limit or of a pool. The script publishes `gone`, too.
+//! The first line is `events MEMBER NUMBER` or `gone MEMBER`. After the first one, each further
+//! line is a message as JSON, of an adaptive limit or of a pool. The script publishes `gone`, too.
 
 use super::super::limit::{CallEvents, SharedLimit};
 use tidegate_share::{Evidence, MAX_EVENTS, Placements};
 
 /// What a member has published.
 pub(super) enum Published<'a> {
-    /// Message `number` of a member, with lines of JSON. Without lines, it shows that the member exists.
+    /// Message `number` of a member, with lines of JSON. Without lines, it shows that the member
+    /// exists.
     Events { member: u64, number: u64, lines: std::str::Lines<'a> },
     /// A member has ended.
     Gone { member: u64 },
@@ -56,7 +57,8 @@ pub(super) fn gone_text(member: &str) -> String {
     format!("gone {member}")
 }
 
-/// Parses a line about the calls of another member at `limit`. Returns `None` if it is malformed or too long.
+/// Parses a line about the calls of another member at `limit`. Returns `None` if it is malformed or
+/// too long.
 pub(super) fn parse_events(limit: &SharedLimit, line: &str) -> Option<CallEvents> {
     match limit {
         SharedLimit::Replicas(_) => {

@@ -19,18 +19,19 @@ const SCRIPT: &str = include_str!("exchange.lua");
 const DRAW_SCRIPT: &str = include_str!("draw.lua");
 /// The clock of the store.
 const WALL: &str = "local time = redis.call('TIME') local wall = time[1] + time[2] / 1e6";
-/// Time for which a store without a state grants only a part of a cap, because the members of a lost
-/// state may still use their slots: longer than a heartbeat, and than it takes to connect again. Begins
-/// again with each member that returns, at most for [`LEASE_TIME`] longer.
+/// Time for which a store without a state grants only a part of a cap, because the members of a
+/// lost state may still use their slots: longer than a heartbeat, and than it takes to connect
+/// again. Begins again with each member that returns, at most for [`LEASE_TIME`] longer.
 const GRACE_TIME: Duration = Duration::from_secs(4);
 /// The longest time by which the clock of a resource advances between two messages.
 const MAX_STEP: Duration = Duration::from_secs(3);
 /// The least time after which a member that is not the first in line asks again, in milliseconds.
 const ASKS_AFTER_MS: u64 = 250;
-/// The maximum time after which a member asks again, in milliseconds. The store forgets silent members.
+/// The maximum time after which a member asks again, in milliseconds. The store forgets silent
+/// members.
 const ASKS_WITHIN_MS: u64 = 2_000;
-/// The part of a burst that is available in a store without a state, which may have lost it. The members tell
-/// within seconds what they have used. The first call is available in any case.
+/// The part of a burst that is available in a store without a state, which may have lost it. The
+/// members tell within seconds what they have used. The first call is available in any case.
 const FIRST_BURST: f64 = 0.25;
 /// The longest time by which the clock of rates advances between two messages, unless the member
 /// that sends was silent for longer.
@@ -66,8 +67,8 @@ impl Scripts {
     }
 }
 
-/// Returns the script for rates with another clock, the longest time for which an advance may be used, and the
-/// part of the burst that is available at first.
+/// Returns the script for rates with another clock, the longest time for which an advance may be
+/// used, and the part of the burst that is available at first.
 pub(super) fn draw_script_with(wall: &str, longest: Duration, first_burst: f64) -> Script {
     let times = [LEASE_TIME, MAX_RATES_STEP].map(|time| time.as_secs_f64().to_string()).join(", ");
     let (kept, longest) = (KEPT_FOR.as_millis(), longest.as_millis());
@@ -128,8 +129,8 @@ pub(super) enum Message {
     /// The provider asked callers to wait for so many milliseconds.
     CoolDown(u64),
     Leave,
-    /// Joins rates, in place of the members `replaces`. A store of the `epoch` knows what was charged before
-    /// it was lost. Any other store needs all past charges.
+    /// Joins rates, in place of the members `replaces`. A store of the `epoch` knows what was
+    /// charged before it was lost. Any other store needs all past charges.
     JoinRates {
         draw: Draw,
         epoch: String,
@@ -242,8 +243,8 @@ fn draw_fields(draw: &Draw) -> Vec<String> {
 
 /// Returns the situation in an answer of a script to `member`, whose name is before it.
 ///
-/// The client of a cluster may return the answer to another message: a server that does not serve a channel
-/// any more tells this without being asked, and the client takes it for an answer.
+/// The client of a cluster may return the answer to another message: a server that does not serve a
+/// channel any more tells this without being asked, and the client takes it for an answer.
 ///
 /// # Errors
 /// The answer is to another member.

@@ -1,15 +1,17 @@
 //! The member of a store that several machines share: a Redis or Valkey server.
 //!
 //! The store is the broker. It runs a script for each message, which divides the cap as
-//! [`tidegate_share::Broker`] does, and pushes grants to a channel of each member and resource. A grant that is lost
-//! costs time only, because each answer contains the totals.
+//! [`tidegate_share::Broker`] does, and pushes grants to a channel of each member and resource. A
+//! grant that is lost costs time only, because each answer contains the totals.
 //!
-//! Members publish the events of their calls: at an adaptive limit to the channels of the leader and the deputy, at a
-//! pool to one channel that all members receive. See [`tidegate_share::Peers`] for texts that are lost.
+//! Members publish the events of their calls: at an adaptive limit to the channels of the leader
+//! and the deputy, at a pool to one channel that all members receive. See [`tidegate_share::Peers`]
+//! for texts that are lost.
 //!
 //! - `server`: the connection to one server, to a cluster, or to the primary of Sentinels.
 //! - `exchange`: the messages to the script, and its answers.
-//! - `call_event_exchange`: what members publish to each other about their calls, and `events`, its text.
+//! - `call_event_exchange`: what members publish to each other about their calls, and `events`, its
+//!   text.
 //! - `account`: what the member knows of one resource, and which message is due.
 
 mod account;
@@ -129,8 +131,8 @@ impl Member {
         }
     }
 
-    /// Passes messages between the store and the schedulers. Resets `delay` when the store has answered all
-    /// members: it may answer one kind of message, and refuse another one.
+    /// Passes messages between the store and the schedulers. Resets `delay` when the store has
+    /// answered all members: it may answer one kind of message, and refuse another one.
     async fn serve(
         &mut self,
         connection: &Connection,
@@ -191,7 +193,8 @@ impl Member {
                 Answered { resource, id, sent_at, answer }
             });
         };
-        // After the answer to the last message, so that the store does not hear of the member again.
+        // After the answer to the last message, so that the store does not hear of the member
+        // again.
         let (waiting, ready) =
             std::mem::take(&mut self.closed).into_iter().partition(|(_, account)| account.is_busy());
         self.closed = waiting;
@@ -221,8 +224,8 @@ impl Member {
         }
     }
 
-    /// Applies the commands of the schedulers while there is no connection. Returns `true` if the gate was
-    /// dropped, or if the process exits.
+    /// Applies the commands of the schedulers while there is no connection. Returns `true` if the
+    /// gate was dropped, or if the process exits.
     async fn wait_offline(&mut self, time: Duration) -> bool {
         let dropped = async {
             while self.exiting.is_none()
@@ -280,8 +283,8 @@ impl Member {
         }
     }
 
-    /// Applies what the store has pushed, and that a cluster has lost a connection, of which it is not known
-    /// which channels it had.
+    /// Applies what the store has pushed, and that a cluster has lost a connection, of which it is
+    /// not known which channels it had.
     fn on_push(&mut self, push: &PushInfo) {
         if push.kind == PushKind::Disconnection {
             self.accounts.values_mut().for_each(Account::on_unsubscribed);

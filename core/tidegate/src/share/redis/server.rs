@@ -61,14 +61,15 @@ impl Server {
         self.url.database
     }
 
-    /// Connects. Everything that the store pushes is sent to `pushes`. Commands wait for their answers without a
-    /// maximum time, or in a cluster for [`JOINS_WITHIN`].
+    /// Connects. Everything that the store pushes is sent to `pushes`. Commands wait for their
+    /// answers without a maximum time, or in a cluster for [`JOINS_WITHIN`].
     ///
     /// # Errors
     /// No server can be reached, or none accepts the login.
     pub(super) async fn connect(&self, pushes: UnboundedSender<PushInfo>) -> RedisResult<Connection> {
         if self.url.tls && rustls::crypto::CryptoProvider::get_default().is_none() {
-            // `redis` takes the provider of the process, and panics if rustls was built with several.
+            // `redis` takes the provider of the process, and panics if rustls was built with
+            // several.
             let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         }
         let config = AsyncConnectionConfig::new()
@@ -163,8 +164,8 @@ impl Connection {
         matches!(self, Self::Cluster(_))
     }
 
-    /// Whether the connection can be used after an error. After an answer to another message, the later
-    /// answers are to other messages, too.
+    /// Whether the connection can be used after an error. After an answer to another message, the
+    /// later answers are to other messages, too.
     pub(super) fn outlives(&self, error: &RedisError) -> bool {
         let is_mixed_up = matches!(error.kind(), ErrorKind::Parse | ErrorKind::UnexpectedReturnType);
         self.is_self_healing() && !is_mixed_up
@@ -192,7 +193,8 @@ impl Connection {
         }
     }
 
-    /// Passes `text` on to the members that receive what is pushed to `channel`. Returns their number.
+    /// Passes `text` on to the members that receive what is pushed to `channel`. Returns their
+    /// number.
     ///
     /// # Errors
     /// The server cannot be reached, or permits no publishing.
@@ -205,8 +207,8 @@ impl Connection {
         }
     }
 
-    /// Runs the script on the resource whose state has this key. Returns `None` if the store does not know
-    /// the member.
+    /// Runs the script on the resource whose state has this key. Returns `None` if the store does
+    /// not know the member.
     ///
     /// # Errors
     /// The server cannot be reached, or the script fails.

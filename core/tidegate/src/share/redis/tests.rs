@@ -1,4 +1,5 @@
-//! The script on a real server: it divides a cap as the broker in Rust does, with any clock and any loss.
+//! The script on a real server: it divides a cap as the broker in Rust does, with any clock and any
+//! loss.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -30,11 +30,11 @@ const STREAM_WINDOW: u32 = 512 * 1024;
 /// The window of the connection in bytes: the largest that HTTP/2 allows, so that no unread body
 /// holds up other calls.
 ///
-/// h2 charges each unread frame below 256 bytes its difference to 256 bytes, and closes a connection
-/// whose charges exceed half of this window.
+/// h2 charges each unread frame below 256 bytes its difference to 256 bytes, and closes a
+/// connection whose charges exceed half of this window.
 const CONNECTION_WINDOW: u32 = (1 << 31) - 1;
-/// The minimum number of cancelled exchanges that a connection remembers for a second, to ignore what
-/// the server still sends for them.
+/// The minimum number of cancelled exchanges that a connection remembers for a second, to ignore
+/// what the server still sends for them.
 const MIN_REMEMBERED_RESETS: usize = 50;
 /// After this time without data the server is asked whether the connection is still alive, as long
 /// as an exchange is in flight.
@@ -77,8 +77,8 @@ impl Connection {
             .initial_connection_window_size(CONNECTION_WINDOW)
             .initial_max_send_streams(allowed_streams)
             .max_concurrent_reset_streams(max_streams.max(MIN_REMEMBERED_RESETS))
-            // Frames for cancelled exchanges that are no longer remembered are answered with resets.
-            // By default, hyper closes the connection after 1,024 of them.
+            // Frames for cancelled exchanges that are no longer remembered are answered with
+            // resets. By default, hyper closes the connection after 1,024 of them.
             .max_local_error_reset_streams(None::<usize>)
             .handshake(TokioIo::new(stream))
             .await;
@@ -109,8 +109,8 @@ impl Connection {
         self.sender.is_closed()
     }
 
-    /// Sends a request, and returns the response when its head has arrived. Also returns the guard of
-    /// a streamed upload, or `None` if the body of the request is not a stream.
+    /// Sends a request, and returns the response when its head has arrived. Also returns the guard
+    /// of a streamed upload, or `None` if the body of the request is not a stream.
     ///
     /// # Errors
     /// The failure contains the request again if nothing was sent, or if the server has not
@@ -145,8 +145,8 @@ impl Connection {
 /// Ends a streamed upload when it is dropped.
 pub(super) type UploadGuard = oneshot::Sender<Infallible>;
 
-/// The body of a request. It fails once its [`UploadGuard`] is dropped, because hyper sends the body
-/// to its end even if the body of the response is dropped.
+/// The body of a request. It fails once its [`UploadGuard`] is dropped, because hyper sends the
+/// body to its end even if the body of the response is dropped.
 struct Upload {
     body: RequestBody,
     /// Resolves when the guard is dropped. `None` if the body is not a stream.
@@ -208,7 +208,7 @@ pub(super) struct Failure {
     pub(super) error: Error,
     /// The request, if nothing of it was sent.
     pub(super) unsent: Option<Request<RequestBody>>,
-    /// A copy of the request, if it was sent and the server has not processed it. `None` if its body
-    /// is a stream.
+    /// A copy of the request, if it was sent and the server has not processed it. `None` if its
+    /// body is a stream.
     pub(super) refused: Option<Request<RequestBody>>,
 }

@@ -87,9 +87,9 @@ impl Http {
         request.extensions().get().unwrap_or(rules).proxy_for(request.uri()).cloned()
     }
 
-    /// Sends a request on an open connection, or on a new one. If an open connection turns out to be
-    /// closed before anything was sent, the next one is taken. If an HTTP/2 server states that it has
-    /// not processed the request, the request is sent again, at most [`MAX_RESENDS`] times.
+    /// Sends a request on an open connection, or on a new one. If an open connection turns out to
+    /// be closed before anything was sent, the next one is taken. If an HTTP/2 server states that
+    /// it has not processed the request, the request is sent again, at most [`MAX_RESENDS`] times.
     async fn exchange(self, mut request: Request<RequestBody>) -> Result<Response<ResponseBody>, Error> {
         let route = Route::new(request.uri(), self.proxy_for(&request))?;
         let host = self.pool.host(&route)?;
@@ -210,8 +210,8 @@ impl Body for Http1Body {
     }
 }
 
-/// The body of an HTTP/2 response. Its exchange counts as in flight on its connection until the body
-/// is dropped.
+/// The body of an HTTP/2 response. Its exchange counts as in flight on its connection until the
+/// body is dropped.
 struct Http2Body {
     /// `None` once the body has ended or failed.
     body: Option<hyper::body::Incoming>,

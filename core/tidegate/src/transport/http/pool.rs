@@ -1,8 +1,8 @@
 //! The open connections by route: idle HTTP/1.1 connections, and HTTP/2 connections.
 //!
 //! A server that may speak HTTP/2 is connected to once before others wait for it, because one
-//! connection may carry them all. If that fails, each connects on its own, so that no call waits for
-//! more than one other attempt. HTTP/2 gets another connection before the limit of streams is
+//! connection may carry them all. If that fails, each connects on its own, so that no call waits
+//! for more than one other attempt. HTTP/2 gets another connection before the limit of streams is
 //! reached, which is the server's if that is lower than the configured one: a call that waits for a
 //! stream inside a connection would wait where the gate does not see it.
 
@@ -70,8 +70,8 @@ pub(super) enum Leased {
 }
 
 impl Host {
-    /// Returns the number of streams that the server allows on an HTTP/2 connection, as its settings
-    /// stated last. `None` if it is not known.
+    /// Returns the number of streams that the server allows on an HTTP/2 connection, as its
+    /// settings stated last. `None` if it is not known.
     fn allowed_streams(&self) -> Option<usize> {
         Some(self.allowed_streams.load(Ordering::Relaxed)).filter(|&allowed| allowed > 0)
     }
@@ -196,8 +196,8 @@ impl Pool {
         self.start_reaper();
     }
 
-    /// Starts the task that closes idle connections, unless it runs. It ends when no host is left, or
-    /// with the runtime that it runs on. Outside a runtime, does nothing.
+    /// Starts the task that closes idle connections, unless it runs. It ends when no host is left,
+    /// or with the runtime that it runs on. Outside a runtime, does nothing.
     pub(super) fn start_reaper(self: &Arc<Self>) {
         let mut reaper = self.reaper.lock();
         if reaper.as_ref().is_some_and(|task| !task.is_finished()) {

@@ -22,9 +22,9 @@ pub(super) enum Stream {
 impl Stream {
     /// Returns whether the server has neither closed the stream nor sent something unasked.
     ///
-    /// Asks the socket itself: the runtime learns of a close only when it next polls for events. Over
-    /// TLS, session tickets are read first. A stream with bytes that the runtime does not read now,
-    /// such as the end of TLS, does not count as open.
+    /// Asks the socket itself: the runtime learns of a close only when it next polls for events.
+    /// Over TLS, session tickets are read first. A stream with bytes that the runtime does not read
+    /// now, such as the end of TLS, does not count as open.
     pub(super) fn is_open_and_silent(&mut self) -> bool {
         if let Self::Tls(stream) = self {
             let mut byte = [0; 1];

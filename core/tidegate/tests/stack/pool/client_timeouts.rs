@@ -15,8 +15,8 @@ fn impatient() -> Request<RequestBody> {
     request
 }
 
-/// Returns a gate with a pool whose replicas have answered a call, and then refuse connections until
-/// `back`. The gate has found them down.
+/// Returns a gate with a pool whose replicas have answered a call, and then refuse connections
+/// until `back`. The gate has found them down.
 async fn refusing(back: Duration, target: impl FnOnce(Target) -> Target) -> (Gate, Arc<Log>) {
     let down = Instant::now() + SECOND;
     let (transport, log) = replicas(move |_, _, _| match Instant::now() {
@@ -163,8 +163,8 @@ async fn wait_for_a_busy_pool_is_limited_by_the_pool_timeout_and_not_by_the_read
     drop(log);
 }
 
-/// An SDK's timeout does not include the delays of its own retries. The gate makes these retries, so
-/// the timeout does not run while the gate observes a Retry-After.
+/// An SDK's timeout does not include the delays of its own retries. The gate makes these retries,
+/// so the timeout does not run while the gate observes a Retry-After.
 #[tokio::test(start_paused = true)]
 async fn client_timeout_does_not_run_while_a_provider_asks_callers_to_wait() {
     let (transport, _) = upstream(|n, _, exchange| async move {

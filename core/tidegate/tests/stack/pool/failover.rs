@@ -57,8 +57,8 @@ async fn call_waits_after_each_full_replica_was_tried_once() {
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");
     let calls = log.calls();
     let in_vain = calls.len() - 100;
-    // At each replica, at most as many calls as it has slots retry a few times per second. The other
-    // waiting calls do not.
+    // At each replica, at most as many calls as it has slots retry a few times per second. The
+    // other waiting calls do not.
     assert!(in_vain < 20 * 4 * 8 * 4, "{in_vain}");
     let target = &gate.snapshot().targets["llm"];
     assert!(target.gave_up.is_empty(), "{:?}", target.gave_up);

@@ -97,10 +97,10 @@ type Answers = Arc<Mutex<Vec<(String, u16)>>>;
 const KEY_VARIABLE: &str = "CARGO_PKG_NAME";
 const AUTHORIZED: &str = concat!("Bearer ", env!("CARGO_PKG_NAME"));
 
-/// Returns a pool of three simulated vLLM servers: `a` serves a model with two adapters, `b` another
-/// model, and `c` the first model without adapters. `a` and `c` require a key for all paths below
-/// `/v1`, as vLLM does with `--api-key`. The second value lists the replica of each call, and the
-/// status of its answer.
+/// Returns a pool of three simulated vLLM servers: `a` serves a model with two adapters, `b`
+/// another model, and `c` the first model without adapters. `a` and `c` require a key for all paths
+/// below `/v1`, as vLLM does with `--api-key`. The second value lists the replica of each call, and
+/// the status of its answer.
 fn engines(pool: impl FnOnce(Pool) -> Pool) -> (Gate, Answers) {
     let engine = |model: &str, adapters: &[&str]| {
         let adapters = adapters.iter().map(|name| Adapter { name: (*name).to_owned(), parent: None });

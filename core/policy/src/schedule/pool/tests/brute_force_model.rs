@@ -20,7 +20,8 @@ const HALF_A_BLOCK: u64 = 8;
 /// Prefixes are rounded down to whole blocks of this many tokens.
 const BLOCK: u64 = 2 * HALF_A_BLOCK;
 
-/// The prefixes of a prompt: the hash of each, and the number of tokens that it adds to the one before.
+/// The prefixes of a prompt: the hash of each, and the number of tokens that it adds to the one
+/// before.
 type Chunks = Arc<[(u64, u64)]>;
 pub(super) const TENANTS: [&str; 3] = ["x", "y", "z"];
 
@@ -88,8 +89,8 @@ struct Running {
     place: KvReservation,
     /// The tokens that the call takes of its replica's memory: its input, and its expected output.
     held: (u64, u64),
-    /// The prefixes of the call's prompt. At the same replica, calls with equal hashes share the memory
-    /// of these prefixes. Empty if the replica does not share prefixes.
+    /// The prefixes of the call's prompt. At the same replica, calls with equal hashes share the
+    /// memory of these prefixes. Empty if the replica does not share prefixes.
     begins: Chunks,
     answered: bool,
     /// The replicas where the call may be retried: those that may take it and where it was not
@@ -123,7 +124,8 @@ pub(super) struct PoolModel {
     /// The prefixes that are counted once although several calls have them, each with its replica.
     /// A prefix is added when a call is admitted while a call in flight at the same replica has it.
     shared: BTreeSet<(ReplicaId, u64)>,
-    /// The number of tokens of each prefix at a replica, by hash: as in the first call that holds it.
+    /// The number of tokens of each prefix at a replica, by hash: as in the first call that holds
+    /// it.
     lengths: BTreeMap<(ReplicaId, u64), u64>,
     numbers: u64,
     /// The calls in flight that [`Scheduler::next_stranded`] has returned, because their replica

@@ -221,8 +221,8 @@ fn one_call_probes_a_full_replica() {
     [running, second, third, fourth].into_iter().for_each(|grant| scheduler.release(later, grant));
 }
 
-/// A probe that has not been rejected for a second counts as accepted. Its end changes nothing for a
-/// later probe.
+/// A probe that has not been rejected for a second counts as accepted. Its end changes nothing for
+/// a later probe.
 #[test]
 fn end_of_an_earlier_probe_leaves_the_later_one() {
     let now = epoch();

@@ -73,16 +73,16 @@ fn lazy_driver_leaves_calls_stuck() {
     assert_eq!(oracle.stuck(), None);
 }
 
-/// Returns a server that tenants share, after it has learned that the first token of a prompt of 600
-/// tokens takes 5 s.
+/// Returns a server that tenants share, after it has learned that the first token of a prompt of
+/// 600 tokens takes 5 s.
 fn shared_oracle() -> Oracle {
     let mut oracle = Oracle::new(TargetConfig::of_tokens(1_000_000).shared());
     warm_up(30, 5_000, 600).for_each(|event| oracle.apply(event));
     oracle
 }
 
-/// Lets tenant d use up the first-token capacity, and tenant c fill the slots and its queue. One call of
-/// tenant c awaits its first token, so that only its waiting calls exceed its share.
+/// Lets tenant d use up the first-token capacity, and tenant c fill the slots and its queue. One
+/// call of tenant c awaits its first token, so that only its waiting calls exceed its share.
 fn exceed_share(oracle: &mut Oracle) {
     let streamed = [(2, true), (3, true), (3, true)];
     for (tenant, streams) in streamed.into_iter().chain([(2, false); 11]) {

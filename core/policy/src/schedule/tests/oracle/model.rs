@@ -296,8 +296,8 @@ impl Model {
         }
     }
 
-    /// Updates which tenants are held, as the scheduler does after each event. `waiting` is the number
-    /// of waiting calls of each tenant.
+    /// Updates which tenants are held, as the scheduler does after each event. `waiting` is the
+    /// number of waiting calls of each tenant.
     pub(super) fn update_held(&mut self, now: Instant, waiting: [usize; TENANTS.len()]) {
         let uses = std::array::from_fn(|tenant| {
             let of_tenant = || self.running.values().filter(|running| running.tenant == tenant);
@@ -555,8 +555,8 @@ impl Model {
     }
 
     /// Returns `true` if the rate budgets, the tenant's own tokens and the memory have enough left
-    /// for the call, and its tenant is not held. A slot may still be missing, of the target or within
-    /// the tenant's cap.
+    /// for the call, and its tenant is not held. A slot may still be missing, of the target or
+    /// within the tenant's cap.
     pub(super) fn fits(&self, now: Instant, call: &Call) -> bool {
         !self.is_held(call.tenant)
             && self.own_fits(now, call)

@@ -1,5 +1,5 @@
-//! The expected division of an adaptive upstream among tenants, computed anew at each query from all
-//! earlier events.
+//! The expected division of an adaptive upstream among tenants, computed anew at each query from
+//! all earlier events.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +12,8 @@ const MEAN_OVER: f64 = 10.0;
 /// A tenant is active in the period of its last call and in the next one.
 const PERIOD: Duration = Duration::from_secs(30);
 
-/// A streamed call that was sent. `work_seconds` is its work, in tokens of prefill, multiplied by the
-/// seconds that it takes on a quiet upstream.
+/// A streamed call that was sent. `work_seconds` is its work, in tokens of prefill, multiplied by
+/// the seconds that it takes on a quiet upstream.
 #[derive(Clone, Copy)]
 struct Sent {
     tenant: usize,
@@ -70,8 +70,8 @@ impl TenantShares {
         self.sent.push(Sent { tenant, at: now, work_seconds });
     }
 
-    /// Records that a call arrived, was sent or ended. `in_flight` is the number of slots of its tenant
-    /// afterwards, and `slots` that of the upstream.
+    /// Records that a call arrived, was sent or ended. `in_flight` is the number of slots of its
+    /// tenant afterwards, and `slots` that of the upstream.
     pub(super) fn on_active(&mut self, now: Instant, tenant: usize, in_flight: usize, slots: usize) {
         let age = now - self.began;
         if age >= PERIOD {
@@ -84,9 +84,9 @@ impl TenantShares {
         self.activity.last_mut().expect("just added").together = together;
     }
 
-    /// Returns the tenants that are held, and the number of slots that are kept free. `limit` is that
-    /// of the upstream, and `in_memory` is the number of calls for which it has memory. `uses` is what
-    /// each tenant uses.
+    /// Returns the tenants that are held, and the number of slots that are kept free. `limit` is
+    /// that of the upstream, and `in_memory` is the number of calls for which it has memory. `uses`
+    /// is what each tenant uses.
     pub(super) fn held(
         &self,
         now: Instant,
@@ -119,8 +119,9 @@ impl TenantShares {
         ((0..TENANTS.len()).filter(is_held).collect(), spare)
     }
 
-    /// Returns the spare slots of the active tenants: at most a quarter more than they used together in
-    /// the period of the last event and the one before, minus what tenants below their share use.
+    /// Returns the spare slots of the active tenants: at most a quarter more than they used
+    /// together in the period of the last event and the one before, minus what tenants below their
+    /// share use.
     fn spare_of_all(&self, active: &[usize]) -> usize {
         let period = self.activity.last().map_or(0, |last| last.period);
         let lately = self.activity.iter().filter(|of| of.period + 1 >= period);
@@ -131,8 +132,8 @@ impl TenantShares {
         spare.min((peak * 5 / 4).saturating_sub(used))
     }
 
-    /// Returns the spare slots of a tenant: a quarter more than it used at most in the period of its
-    /// last event and the one before, at most its share, minus what it uses.
+    /// Returns the spare slots of a tenant: a quarter more than it used at most in the period of
+    /// its last event and the one before, at most its share, minus what it uses.
     fn spare(&self, tenant: usize) -> usize {
         let of_tenant = || self.activity.iter().filter(|of| of.tenant == tenant);
         let period = of_tenant().map(|of| of.period).max().unwrap_or(0);
@@ -161,16 +162,17 @@ impl TenantShares {
         of_tenant.map(left).sum()
     }
 
-    /// Returns the mean use of a tenant with that of its waiting calls, each of which counts as a mean
-    /// call.
+    /// Returns the mean use of a tenant with that of its waiting calls, each of which counts as a
+    /// mean call.
     fn demand(&self, now: Instant, tenant: usize, uses: &[TenantUse]) -> f64 {
         let call = self.sent.iter().fold(0.0, |mean, sent| mean * 15.0 / 16.0 + sent.work_seconds / 16.0);
         let waiting = if self.counts_waiting { uses[tenant].waiting } else { 0 };
         self.mean(now, tenant) + waiting as f64 * call / MEAN_OVER
     }
 
-    /// Returns the max-min fair use of the capacity per weight: what is left for the tenants with calls
-    /// in flight that demand more than an equal share, if the others go on with what they use.
+    /// Returns the max-min fair use of the capacity per weight: what is left for the tenants with
+    /// calls in flight that demand more than an equal share, if the others go on with what they
+    /// use.
     fn level(&self, now: Instant, capacity: f64, uses: &[TenantUse]) -> f64 {
         let equal = capacity / weight_of(&active(&self.activity)) as f64;
         let (heavy, others): (Vec<usize>, Vec<usize>) = (0..TENANTS.len()).partition(|tenant| {

@@ -93,8 +93,8 @@ impl BodyDecoder {
         }
     }
 
-    /// Takes the whole body from the front of `input`, if it is one piece without trailers and all of
-    /// it has been received. Otherwise returns `None`, and takes nothing.
+    /// Takes the whole body from the front of `input`, if it is one piece without trailers and all
+    /// of it has been received. Otherwise returns `None`, and takes nothing.
     pub(super) fn take_whole(&mut self, input: &mut BytesMut) -> Option<Bytes> {
         let (start, length, end) = match self.0 {
             State::Ended => (0, 0, &b""[..]),

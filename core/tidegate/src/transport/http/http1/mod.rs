@@ -99,10 +99,11 @@ struct Exchange {
 }
 
 impl Exchange {
-    /// Takes the head of the final response from the input. Returns `None` if more bytes are needed.
+    /// Takes the head of the final response from the input. Returns `None` if more bytes are
+    /// needed.
     ///
-    /// A head is parsed only at the first bytes and at the end of a line. A server that sends one byte
-    /// at a time could cause much work otherwise.
+    /// A head is parsed only at the first bytes and at the end of a line. A server that sends one
+    /// byte at a time could cause much work otherwise.
     fn take_head(&mut self, method: &Method) -> Result<Option<ResponseHead>, Error> {
         let unsearched = self.input.get(self.searched..).unwrap_or_default();
         let is_due = self.searched == 0 || unsearched.contains(&b'\n') || self.input.len() >= MAX_HEAD;
@@ -170,8 +171,8 @@ pub(super) struct IncomingBody {
 }
 
 impl IncomingBody {
-    /// Takes the whole body, if it was received with the head, and the request was written. Otherwise
-    /// returns `None`, and takes nothing.
+    /// Takes the whole body, if it was received with the head, and the request was written.
+    /// Otherwise returns `None`, and takes nothing.
     pub(super) fn take_whole(&mut self) -> Option<Bytes> {
         let exchange = self.exchange.as_mut().filter(|exchange| exchange.upload.is_none())?;
         self.decoder.take_whole(&mut exchange.input)

@@ -183,7 +183,8 @@ fn wrong_length(than: &str) -> UploadFailure {
     ))
 }
 
-/// Returns how a streamed body is written: with a length if the body knows it or a header states it.
+/// Returns how a streamed body is written: with a length if the body knows it or a header states
+/// it.
 fn framing_of_stream(headers: &HeaderMap, exact: Option<u64>) -> Framing {
     let declared = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     exact.or(declared).map_or(Framing::Chunked, Framing::Length)
