@@ -196,7 +196,9 @@ export interface LaneConfig {
 
 /**
  * The rates that a provider allows, for a target or for a budget that several targets share. A rate
- * that is not set is unlimited, until the headers of a response report one.
+ * that is not set is unlimited, until the headers of a response report one. With `share`, only
+ * processes that set the same rates share them: one with `rpm` and one with `rpm` and `tpm` share
+ * neither.
  */
 export interface RateConfig {
   /**
@@ -367,13 +369,14 @@ export interface TargetSettings extends RateConfig {
   /**
    * The size of the engine's KV memory in tokens; in a pool, that of each replica. A prefix that
    * several calls share is counted once at replicas that report prefix caching, and once per call
-   * at other targets. Without this key, the memory limits calls only if the engine reports its
-   * size. That of a single server is then also corrected by its reported use, which includes other
-   * clients and shared prefixes. Range: 1 to 1000000000000. Default: not known.
+   * at other targets, where long shared prefixes can thus halve the goodput: use a pool, also for
+   * one server. Without this key, the memory limits calls only if the engine reports its size. That
+   * of a single server is then also corrected by its reported use, which includes other clients and
+   * shared prefixes. Range: 1 to 1000000000000. Default: not known.
    */
   kv_tokens?: Count | Off;
   /**
-   * The share of the KV memory that admitted calls must leave free. Range: 0 to 0.9. Default: 0.1.
+   * The share of the KV memory that admitted calls must leave free. Range: 0 to 0.9. Default: 0.05.
    */
   kv_headroom?: number;
   /**

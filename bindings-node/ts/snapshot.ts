@@ -130,8 +130,8 @@ export interface TargetSnapshot {
    */
   state: "open" | "cooling" | "probing" | "ramping";
   /**
-   * Seconds until the cool-down ends, or null if there is none or its end is not known. In the
-   * target `others`, until the longest cool-down of an API key ends.
+   * Seconds until the cool-down ends, or null if there is none or its end is not known. If several
+   * models or keys use the target, until the longest cool-down of them ends.
    */
   cool_for: number | null;
   /**

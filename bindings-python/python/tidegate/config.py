@@ -252,7 +252,9 @@ class LaneConfig(TypedDict, total=False):
 class RateConfig(TypedDict, total=False):
     """The rates that a provider allows, for a target or for a budget that several targets share.
 
-    A rate that is not set is unlimited, until the headers of a response report one.
+    A rate that is not set is unlimited, until the headers of a response report one. With `share`,
+    only processes that set the same rates share them: one with `rpm` and one with `rpm` and `tpm`
+    share neither.
     """
 
     rpm: Count | Off
@@ -457,15 +459,16 @@ class TargetSettings(RateConfig, total=False):
     """The size of the engine's KV memory in tokens; in a pool, that of each replica.
 
     A prefix that several calls share is counted once at replicas that report prefix caching, and
-    once per call at other targets. Without this key, the memory limits calls only if the engine
-    reports its size. That of a single server is then also corrected by its reported use, which
-    includes other clients and shared prefixes. Range: 1 to 1000000000000. Default: not known.
+    once per call at other targets, where long shared prefixes can thus halve the goodput: use a
+    pool, also for one server. Without this key, the memory limits calls only if the engine reports
+    its size. That of a single server is then also corrected by its reported use, which includes
+    other clients and shared prefixes. Range: 1 to 1000000000000. Default: not known.
     """
 
     kv_headroom: float
     """The share of the KV memory that admitted calls must leave free.
 
-    Range: 0 to 0.9. Default: 0.1.
+    Range: 0 to 0.9. Default: 0.05.
     """
 
     metrics: Literal["auto", "off"]

@@ -318,7 +318,7 @@ class TargetSnapshot(TypedDict):
             `probing`: single calls test whether the target has recovered. `ramping`: calls are
             admitted at a growing rate after a cool-down.
         cool_for: Remaining seconds of the cool-down, or None if there is none or its end is not
-            known. In the target `others`, those of the longest cool-down of an API key.
+            known. If several models or keys use the target, those of the longest cool-down of them.
         held_for: Seconds for which free capacity has been reserved so far for a call that waited
             long and does not fit yet, or None without a reservation.
         gap_fraction: Share of the time since the target was created in which a waiting call met

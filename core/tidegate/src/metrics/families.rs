@@ -124,7 +124,7 @@ families! {
         "1 if no call of the tenant is sent because it uses its share of the target, otherwise 0. For the tenant `other`: the number of such tenants.", ["target", "tenant"]);
     waiting: GaugeVec = opts("queue_depth", "Calls that wait for a slot.", ["target", "tenant"]);
     cooling: GaugeVec = opts("cooling_seconds",
-        "Seconds until the cool-down ends. 0 if there is none or its end is not known. For the target `others`: the longest of its cool-downs.", ["target"]);
+        "Seconds until the cool-down ends. 0 if there is none or its end is not known. If several models or keys use the target: the longest of their cool-downs.", ["target"]);
     target_state: GaugeVec = opts("target_state",
         "1 for the current state of the target, 0 for its other states. `open`: calls are sent. `cooling`: none are sent, or no replica accepts calls. `probing`: single calls test the upstream. `ramping`: calls are sent at a growing rate.", ["target", "state"]);
     gap: CounterVec = opts("gap_seconds_total",
