@@ -196,6 +196,13 @@ impl Call {
         self.target().keyed_cooldowns().zip(self.0.identity.cooldown_key)
     }
 
+    /// Records at the target that the call was asked to wait, if it has no key.
+    pub(crate) fn note_keyless_wait(&self) {
+        if self.0.identity.cooldown_key.is_none() {
+            self.target().on_keyless_wait();
+        }
+    }
+
     /// Returns what was read from the request, such as the model and whether the response streams.
     pub fn facts(&self) -> &RequestFacts {
         &self.0.identity.facts

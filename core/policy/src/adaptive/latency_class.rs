@@ -73,6 +73,10 @@ const DEVIATIONS: f64 = 3.0;
 /// a lower limit does not make a slow class faster.
 pub(super) const MIN_QUEUE_SHARE: f64 = 0.5;
 
+/// Factor for the baseline below which a slow class is no longer slow, so that a baseline near the
+/// bound does not change it with each call.
+const HYSTERESIS: f64 = 0.9;
+
 /// Returns the index of the latency class that a call belongs to, below [`CLASSES`]. The classes of
 /// streaming calls come first.
 pub(super) fn class_of(kind: CallKind) -> usize {
@@ -220,11 +224,12 @@ impl LatencyClass {
 
     /// Updates whether the class is slow, and returns `true` only if it was not slow before and is
     /// slow now. A class is slow if its baseline, learned from uncongested calls, exceeds `share`
-    /// of the objective.
+    /// of the objective. It remains slow until its baseline is a tenth below that.
     ///
     /// Earlier late calls of a class that becomes slow were wrongly attributed to congestion.
     pub(super) fn update_is_slow(&mut self, share: f64) -> bool {
         let is_measured = self.uncongested_samples >= MIN_SAMPLES;
+        let share = if self.is_slow { HYSTERESIS * share } else { share };
         let exceeds = |objective| is_measured && self.baseline > share * objective;
         let is_slow = self.objective.is_some_and(exceeds);
         let was_slow = std::mem::replace(&mut self.is_slow, is_slow);

@@ -286,7 +286,7 @@ impl Limit {
             Ended::Limited { by_rate: false } => self.on_refused(now, &sample),
             Ended::Overloaded => self.on_overloaded(now, &sample, DecisionCause::Overloaded),
             Ended::TimedOut => self.on_overloaded(now, &sample, DecisionCause::TimedOut),
-            Ended::DeadlinePassed if self.is_late(now, &sample) => {
+            Ended::DeadlinePassed if self.shows_congestion(now, &sample) => {
                 self.on_overloaded(now, &sample, DecisionCause::TimedOut);
             }
             Ended::Completed { .. }
@@ -435,20 +435,21 @@ impl Limit {
         (class_of(kind), if self.settings.latency.is_none() { latency_scale(kind) } else { 1.0 })
     }
 
-    /// Returns `true` if a call without an answer has already taken longer than similar calls may
-    /// take, or if that is not known.
-    fn is_late(&self, now: Instant, sample: &Sample) -> bool {
+    /// Returns `true` if a call whose deadline has passed shows congestion: it has taken longer than
+    /// similar calls may take, or that is not known, and later calls have not overtaken it.
+    fn shows_congestion(&mut self, now: Instant, sample: &Sample) -> bool {
         let streams = is_streaming(sample.class);
         let (class, scale) =
             if streams { (sample.class, 1.0) } else { self.class_by_work(sample, sample.output) };
         let normalized_latency = self.classes[class].normalized_latency(sample.seconds_until(now) * scale);
         normalized_latency.is_none_or(|latency| latency > 1.0)
+            && !self.compare_with_later_calls(now, sample.sent, class)
     }
 
     /// Records a latency of `took` seconds in the latency class, and adds the call to the evidence
     /// unless it was added before as overdue.
     fn on_answer(&mut self, now: Instant, sample: &mut Sample, class: usize, took: f64) {
-        self.recent_calls.on_answer(sample.sent.number);
+        self.recent_calls.on_answer(sample.sent.number, class);
         let latencies = &mut self.classes[class];
         let met_no_congestion = self.load.is_uncongested(sample.sent);
         // What grew beyond the initial slots may itself congest the upstream.
@@ -490,7 +491,8 @@ impl Limit {
         if is_uncongested && self.pace_class.update_is_slow(UNREACHABLE) {
             // No lower limit would meet the objective, so earlier cuts were wrong.
             self.growth = Growth::SlowStart;
-            return self.discard_evidence(now);
+            self.pace_evidence = Evidence::new(now);
+            return;
         }
         if self.pace_evidence.applies_to(sent.at)
             && sent.in_flight > FEW_CALLS

@@ -51,11 +51,11 @@ impl RecentCalls {
     }
 
     /// Records that the call with this number is answered: its first token has arrived or, if it
-    /// does not stream, its response.
-    pub(super) fn on_answer(&mut self, number: u64) {
+    /// does not stream, its response. `class` is its latency class, which depends on the response.
+    pub(super) fn on_answer(&mut self, number: u64, class: usize) {
         let index = number.checked_sub(self.first_number).and_then(|index| usize::try_from(index).ok());
         if let Some(call) = index.and_then(|index| self.calls.get_mut(index)) {
-            call.is_answered = true;
+            (call.is_answered, call.class) = (true, class);
         }
     }
 
@@ -92,11 +92,11 @@ mod tests {
         let mut calls = RecentCalls::default();
         let numbers = [0, 300, 400, 500, 900].map(|ms| calls.push(at(ms), 3));
         let compared = [0, 4, 1, 2].map(|index| {
-            calls.on_answer(numbers[index]);
+            calls.on_answer(numbers[index], 3);
             calls.compare(3, at(200), at(800))
         });
         assert_eq!(compared, [false; 4], "two of three, but none and one before");
-        calls.on_answer(numbers[3]);
+        calls.on_answer(numbers[3], 3);
         let compared = [0; 9].map(|_| calls.compare(3, at(200), at(800)));
         assert_eq!((compared[0], compared[8]), (false, true));
     }
@@ -107,11 +107,11 @@ mod tests {
         let at = |ms| zero + Duration::from_millis(ms);
         let mut calls = RecentCalls::default();
         let numbers = [100, 200, 300, 400, 500].map(|ms| calls.push(at(ms), 0));
-        calls.on_answer(numbers[0]);
+        calls.on_answer(numbers[0], 0);
         for _ in 0..99 {
             assert!(calls.compare(0, at(100), at(100)));
         }
-        calls.on_answer(numbers[1]);
+        calls.on_answer(numbers[1], 0);
         assert!(!calls.compare(0, at(200), at(500)), "one of four");
         assert!(calls.compare(0, at(200), at(400)), "one of three");
     }
@@ -123,7 +123,7 @@ mod tests {
         let compare = |class, from, to| {
             let mut calls = RecentCalls::default();
             let numbers = [0, 300, 400, 900].map(|ms| calls.push(at(ms), 3));
-            numbers[1..3].iter().for_each(|number| calls.on_answer(*number));
+            numbers[1..3].iter().for_each(|number| calls.on_answer(*number, 3));
             calls.compare(class, at(from), at(to))
         };
         assert_eq!([2, 3, 4, 5].map(|class| compare(class, 200, 800)), [true, true, true, false]);
@@ -137,12 +137,12 @@ mod tests {
         let mut calls = RecentCalls::default();
         for number in 0..1_000 {
             assert_eq!(calls.push(zero, 0), number);
-            calls.on_answer(number.saturating_sub(300));
+            calls.on_answer(number.saturating_sub(300), 0);
         }
         assert!(!calls.compare(0, zero, zero), "answers to forgotten calls change nothing");
-        calls.on_answer(743);
+        calls.on_answer(743, 0);
         assert!(!calls.compare(0, zero, zero));
-        (744..1_000).for_each(|number| calls.on_answer(number));
+        (744..1_000).for_each(|number| calls.on_answer(number, 0));
         let compared = [0; 99].map(|_| calls.compare(0, zero, zero));
         assert!(compared[98]);
     }

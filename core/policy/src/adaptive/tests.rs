@@ -401,7 +401,9 @@ struct UncongestedUpstream {
     /// its end, in seconds.
     takes: fn(&mut fastrand::Rng) -> f64,
     stream_s: f64,
-    flying: Vec<(Instant, bool, Sample)>,
+    /// Deadline of the calls, in seconds after they are sent.
+    deadline_s: f64,
+    flying: Vec<(Instant, bool, Ended, Sample)>,
     queue: usize,
     served: usize,
 }
@@ -425,28 +427,32 @@ impl UncongestedUpstream {
         let settings = LimitSettings { max: 256, ..settings(objective_ms) };
         let rng = fastrand::Rng::with_seed(seed);
         let (run, kind) = (Run::new(&settings), if stream_s > 0.0 { STREAM } else { WHOLE });
-        Self { run, rng, kind, takes, stream_s, flying: Vec::new(), queue: 0, served: 0 }
+        let deadline_s = f64::MAX;
+        Self { run, rng, kind, takes, stream_s, deadline_s, flying: Vec::new(), queue: 0, served: 0 }
     }
 
     fn step(&mut self) {
         self.run.pass(10);
         let now = self.run.now;
-        for (at, has_token, sample) in &mut self.flying {
+        for (at, has_token, _, sample) in &mut self.flying {
             if *at <= now && !*has_token {
                 self.run.limit.on_first_token(now, sample);
                 *has_token = true;
                 *at = now + Duration::from_secs_f64(self.stream_s);
             }
         }
-        let over = |flight: &mut (Instant, bool, Sample)| flight.1 && flight.0 <= now;
-        for (_, _, sample) in self.flying.extract_if(.., over) {
-            self.run.limit.on_ended(now, sample, Ended::Completed { output: 100 });
+        let over = |flight: &mut (Instant, bool, Ended, Sample)| flight.1 && flight.0 <= now;
+        for (_, _, how, sample) in self.flying.extract_if(.., over) {
+            self.run.limit.on_ended(now, sample, how);
             self.served += 1;
         }
         while self.queue > 0 && self.run.limit.has_room() {
             self.queue -= 1;
-            let takes = Duration::from_secs_f64((self.takes)(&mut self.rng));
-            self.flying.push((now + takes, false, self.run.limit.on_sent(now, self.kind)));
+            let takes = (self.takes)(&mut self.rng);
+            let is_in_time = takes <= self.deadline_s;
+            let how = if is_in_time { Ended::Completed { output: 100 } } else { Ended::DeadlinePassed };
+            let at = now + Duration::from_secs_f64(takes.min(self.deadline_s));
+            self.flying.push((at, false, how, self.run.limit.on_sent(now, self.kind)));
         }
     }
 
@@ -478,9 +484,12 @@ fn inherent_variance_of_calls_without_streams_is_not_congestion() {
         ("a sixth is slow", |rng| if rng.f64() < 0.16 { 3.0 } else { 0.2 }),
     ];
     for (name, takes) in upstreams {
-        let rates =
-            [1, 2, 3, 4, 5, 6].map(|seed| UncongestedUpstream::new(None, seed, 0.0, takes).rate(40.0));
-        assert!(rates.iter().all(|rate| *rate >= 36.0), "{name}: {rates:?}");
+        for deadline_s in [f64::MAX, 2.5] {
+            let upstream =
+                |seed| UncongestedUpstream { deadline_s, ..UncongestedUpstream::new(None, seed, 0.0, takes) };
+            let rates = [1, 2, 3, 4, 5, 6].map(|seed| upstream(seed).rate(40.0));
+            assert!(rates.iter().all(|rate| *rate >= 36.0), "{name}, {deadline_s} s: {rates:?}");
+        }
     }
 }
 
@@ -542,24 +551,30 @@ fn congestion_of_several_queues_is_noticed() {
 /// of them wait, or slow each other down.
 #[test]
 fn congestion_of_calls_without_streams_is_noticed() {
-    for (slows_down, sigma, seed) in [(true, 0.5, 1), (true, 1.0, 2), (false, 0.5, 3), (false, 1.0, 4)] {
+    let servers = [(true, 0.5, 1), (true, 1.0, 2), (false, 0.5, 3), (false, 1.0, 4)];
+    for ((slows_down, sigma, seed), tells_work) in
+        servers.into_iter().flat_map(|of| [(of, false), (of, true)])
+    {
         let mut run = Run::new(&LimitSettings { max: 256, ..settings(None) });
         let mut rng = fastrand::Rng::with_seed(seed);
-        // The seconds of work that each call has left, in the order in which they were sent.
-        let mut flying: Vec<(f64, Sample)> = Vec::new();
+        // The seconds of work that each call has left, and its output tokens, in the order in which
+        // the calls were sent.
+        let mut flying: Vec<(f64, u64, Sample)> = Vec::new();
         let (mut in_flight, mut work) = (0, 0.0);
         for step in 0..30_000 {
             run.pass(10);
             let running = if slows_down { flying.len() } else { flying.len().min(10) };
             let speed = (10.0 / running.max(1) as f64).min(1.0);
-            for (left, _) in flying.iter_mut().take(running) {
+            for (left, ..) in flying.iter_mut().take(running) {
                 *left -= 0.01 * speed;
             }
-            for (_, sample) in flying.extract_if(.., |(left, _)| *left <= 0.0) {
-                run.limit.on_ended(run.now, sample, Ended::Completed { output: 100 });
+            for (_, output, sample) in flying.extract_if(.., |(left, ..)| *left <= 0.0) {
+                run.limit.on_ended(run.now, sample, Ended::Completed { output });
             }
             for sample in run.fill(WHOLE, 256) {
-                flying.push((0.2 + spread(&mut rng, 0.4, sigma), sample));
+                let work = 0.2 + spread(&mut rng, 0.4, sigma);
+                let output = if tells_work { (150.0 * work) as u64 } else { 100 };
+                flying.push((work, output, sample));
             }
             if step >= 15_000 {
                 in_flight += flying.len();
@@ -567,7 +582,7 @@ fn congestion_of_calls_without_streams_is_noticed() {
             }
         }
         let (in_flight, used) = (in_flight as f64 / 15_000.0, work / 1_500.0);
-        assert!(in_flight < 50.0 && used > 0.9, "{slows_down}, {sigma}: {in_flight}, {used}");
+        assert!(in_flight < 50.0 && used > 0.9, "{slows_down}, {sigma}, {tells_work}: {in_flight}, {used}");
     }
 }
 

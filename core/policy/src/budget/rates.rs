@@ -180,6 +180,18 @@ impl RateBudgets {
         self.has_limits.clone()
     }
 
+    /// Forgets the limits that rate headers announced. Configured limits are in force again.
+    pub fn forget_announced(&mut self, now: Instant) {
+        self.quotas.retain_mut(|quota| {
+            let is_announced = quota.from_headers;
+            if is_announced {
+                quota.restore_configured(now);
+            }
+            !is_announced || quota.configured.is_some()
+        });
+        self.publish_has_limits();
+    }
+
     /// Updates the flag of [`RateBudgets::has_limits`].
     fn publish_has_limits(&self) {
         self.has_limits.store(!self.quotas.is_empty(), Ordering::Release);

@@ -1,9 +1,9 @@
 //! Cool-downs of a target that several credentials or models share: one per credential and model,
 //! which together are a *key*.
 //!
-//! Every other target has a single [`Cooldown`](super::Cooldown). Here, a Retry-After must delay
-//! only the calls with the credential and model that received it, so each key has an entry in a
-//! bounded table.
+//! A Retry-After must delay only the calls with the credential and model that received it, so each
+//! key has an entry in a bounded table. A target that only one key uses has a single
+//! [`Cooldown`](super::Cooldown), which also detects outages.
 //!
 //! - After a Retry-After, no call of the key is admitted until it has passed. A later time replaces
 //!   an earlier one.
@@ -136,8 +136,10 @@ impl CooldownTable {
         is_probe
     }
 
-    /// Refuses calls of the key until `until`, because they had to wait until then elsewhere.
+    /// Refuses calls of the key at least until `until`, for which the whole target was to wait.
     pub fn resume(&mut self, key: u64, until: Instant) {
+        let held = self.entries.get(&key).filter(|entry| entry.state == EntryState::Held);
+        let until = held.map_or(until, |entry| entry.until.max(until));
         self.insert(key, Entry { until, state: EntryState::Held });
     }
 

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use tidegate_config::{OnFull, Predict};
+use tidegate_config::Predict;
 
 use super::{
     Available, Candidate, Grant, QueueSpace, Reason, Refusal, Requirements, Rule, Scheduler, Ticket,
@@ -129,12 +129,10 @@ impl<W> Scheduler<W> {
         if cooling.is_some_and(|until| until > self.closed_wait_ends(now, ticket)) {
             return closed;
         }
-        let refuses = self.settings.on_full == OnFull::Refuse;
-        // A retry waits, unless it can go to another target.
-        if ticket.charged.is_some() && !(refuses && self.settings.has_fallback) {
+        if self.is_waiting_retry(ticket) {
             return None;
         }
-        if refuses {
+        if self.refuses() {
             return closed.or_else(|| self.no_replica(now)).or_else(|| Some(self.when_full(now, call)));
         }
         if let QueueSpace::Full = self.queue.space(tenant, ticket.lane) {

@@ -10,6 +10,7 @@ use super::{
     SchedulerSettings, Selector, TenantId, Ticket, Turn, Waiter, WaiterId, earlier,
 };
 use crate::Reason;
+use tidegate_config::OnFull;
 use tidegate_share::MAX_CAP;
 
 /// The admission scheduler of one target or tool. See [the module](super).
@@ -315,14 +316,43 @@ impl<W> Scheduler<W> {
         self.capacity.upstream.resume_cooldown(now, until);
     }
 
-    /// Records that calls with several credentials or models use the upstream, so that the caller
-    /// keeps a cool-down for each of them. Ends the cool-down that a `Retry-After` began, and
-    /// ignores [`Scheduler::resume_cooldown`] from now on, because each concerns only some of the
-    /// calls.
+    /// Sets whether calls with several credentials or models use the upstream, so that the caller
+    /// of this method keeps a cool-down for each of them. While they do,
+    /// [`Scheduler::resume_cooldown`] has no effect. Limits that rate headers announced before are
+    /// forgotten. Each of the two concerns only some of the calls.
     ///
     /// Call [`Scheduler::next`] afterwards.
-    pub fn on_several_keys(&mut self, now: Instant) {
-        self.capacity.upstream.on_several_keys(now);
+    pub fn set_several_keys(&mut self, now: Instant, is_several: bool) {
+        self.capacity.upstream.set_several_keys(is_several);
+        if let Some(mut budgets) = self.capacity.budgets.lock().filter(|_| is_several) {
+            budgets.forget_announced(now);
+        }
+    }
+
+    /// Ends the cool-down that a `Retry-After` began, because it concerns only some of the calls.
+    /// Has no effect on outages.
+    ///
+    /// Call [`Scheduler::next`] afterwards.
+    pub fn end_retry_after(&mut self, now: Instant) {
+        self.capacity.upstream.end_retry_after(now);
+    }
+
+    /// Returns `true` if a call may wait until `until` for the end of the cool-down of its
+    /// credential and model, which the caller of this method keeps. The rules are those for a
+    /// cool-down of the whole target.
+    pub fn may_wait_until(&self, now: Instant, ticket: &Ticket, until: Instant) -> bool {
+        until <= self.closed_wait_ends(now, ticket) && (!self.refuses() || self.is_waiting_retry(ticket))
+    }
+
+    /// Returns `true` if the target does not queue calls.
+    pub(super) fn refuses(&self) -> bool {
+        self.settings.on_full == OnFull::Refuse
+    }
+
+    /// Returns `true` if a call is a retry that may wait although others may not: it cannot go to
+    /// another target.
+    pub(super) fn is_waiting_retry(&self, ticket: &Ticket) -> bool {
+        ticket.charged.is_some() && !(self.refuses() && self.settings.has_fallback)
     }
 
     /// Returns until when the upstream asked callers to wait, or `None` if it did not, or if it is

@@ -29,7 +29,8 @@ pub(super) struct SingleUpstream {
     /// size is configured, so that reports are ignored.
     reported_headroom: Option<f64>,
     cooldown: Cooldown,
-    /// Whether a `Retry-After` concerns only some of the calls. See [`Scheduler::on_several_keys`].
+    /// Whether calls with several credentials or models use the server. See
+    /// [`Scheduler::set_several_keys`].
     has_several_keys: bool,
     /// The latest span of time in which the server was closed (cooling down or being probed), as of
     /// the last event.
@@ -188,8 +189,11 @@ impl Upstream for SingleUpstream {
         }
     }
 
-    fn on_several_keys(&mut self, now: Instant) {
-        self.has_several_keys = true;
+    fn set_several_keys(&mut self, is_several: bool) {
+        self.has_several_keys = is_several;
+    }
+
+    fn end_retry_after(&mut self, now: Instant) {
         self.cooldown.end_retry_after(now);
         self.note_closed(now);
     }

@@ -324,9 +324,12 @@ pub(super) trait Upstream: fmt::Debug + Send {
     /// Continues a cool-down that began at another scheduler of the same upstream, until `until`.
     fn resume_cooldown(&mut self, now: Instant, until: Instant);
 
-    /// Records that calls with several credentials or models use the upstream. See
-    /// [`Scheduler::on_several_keys`](super::Scheduler::on_several_keys).
-    fn on_several_keys(&mut self, _: Instant) {}
+    /// Sets whether calls with several credentials or models use the upstream. See
+    /// [`Scheduler::set_several_keys`](super::Scheduler::set_several_keys).
+    fn set_several_keys(&mut self, _is_several: bool) {}
+
+    /// Ends a cool-down that a `Retry-After` began.
+    fn end_retry_after(&mut self, _: Instant) {}
 
     // Events of an attempt.
 

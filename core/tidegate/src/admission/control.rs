@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::Admission;
 use crate::clock::now;
 use crate::placement::{EngineMetrics, Observation, Placed, PollRequests, ReplicaId, ReplicaView};
-use crate::schedule::{Scheduler, SchedulerView, WaitExplanation, WaiterId};
+use crate::schedule::{Scheduler, SchedulerView, Ticket, WaitExplanation, WaiterId};
 
 impl Admission {
     /// Returns `true` if the target is in a cool-down, during which new calls have to wait.
@@ -28,10 +28,19 @@ impl Admission {
         self.state.lock().scheduler.waits_until()
     }
 
-    /// Ends the cool-down that a `Retry-After` began, and admits waiting calls, because calls with
-    /// several credentials or models use the target. See [`Scheduler::on_several_keys`].
-    pub(crate) fn on_several_keys(self: &Arc<Self>) {
-        self.update(Scheduler::on_several_keys);
+    /// See [`Scheduler::set_several_keys`].
+    pub(crate) fn set_several_keys(self: &Arc<Self>, is_several: bool) {
+        self.update(|scheduler, now| scheduler.set_several_keys(now, is_several));
+    }
+
+    /// Ends the cool-down that a `Retry-After` began, and admits waiting calls.
+    pub(crate) fn end_retry_after(self: &Arc<Self>) {
+        self.update(Scheduler::end_retry_after);
+    }
+
+    /// See [`Scheduler::may_wait_until`].
+    pub(crate) fn may_wait_until(&self, ticket: &Ticket, until: Instant) -> bool {
+        self.state.lock().scheduler.may_wait_until(now(), ticket, until)
     }
 
     /// Returns the current state of the limit, the cool-down, the lanes and the tenants, for

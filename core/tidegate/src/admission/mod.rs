@@ -28,7 +28,7 @@ mod wake_timer;
 
 pub use budget_set::BudgetSet;
 pub use driver::Admission;
-pub(crate) use driver::{Entered, QueueEntry};
+pub(crate) use driver::Entered;
 pub use permit::Permit;
 pub(crate) use rejection::{Hints, prompt_too_large};
 pub use release_guard::ReleaseGuard;

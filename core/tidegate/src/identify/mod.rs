@@ -146,8 +146,7 @@ impl Identify {
         self.registry.named(target)
     }
 
-    /// Creates a call that starts now. `cooldown_key` identifies the origin, credential and model
-    /// of the request if it uses the shared target `others`; it is `None` for other targets.
+    /// Creates a call that starts now. `cooldown_key` is as for [`Identity::cooldown_key`].
     pub(crate) fn call(
         &self,
         (target, cooldown_key): (Arc<Target>, Option<u64>),

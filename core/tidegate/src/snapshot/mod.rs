@@ -79,8 +79,8 @@ pub struct TargetSnapshot {
     /// - `ramping`: after a cool-down, calls are admitted at a growing rate.
     pub state: &'static str,
     /// Time until the cool-down ends, in seconds. If several credentials or models use the target,
-    /// the longest cool-down of them. `None` if the target does not cool down, or if the time is not
-    /// known.
+    /// the longest cool-down of them. `None` if the target does not cool down, or if the time is
+    /// not known.
     pub cool_for: Option<f64>,
     /// Time for which free capacity has been reserved for a call that has waited long and does not
     /// fit yet, in seconds. `None` if nothing is reserved.

@@ -3,7 +3,8 @@
 //! A key identifies a credential and a model. While all calls of a target have the same key, the
 //! cool-down of the target itself suffices. From the first call with another key on, a
 //! `Retry-After` delays only the calls with the key that received it, because providers limit each
-//! model and each credential separately.
+//! model and each credential separately. If one of the keys is not used for an hour, for example
+//! because it was replaced, the target counts as used with one key again.
 //!
 //! A call whose key is in a cool-down waits for its end before it is queued for a slot. Calls of
 //! other keys do not wait behind it, and this time does not count against the wait budget of the
@@ -11,15 +12,15 @@
 //! queued ones.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::clock;
-use crate::config::{OnFull, TargetConfig};
+use crate::config::TargetConfig;
 use crate::context::Lane;
 use crate::cooldown::{CooldownTable, Hold};
 use crate::error::Reason;
@@ -36,20 +37,56 @@ pub(super) fn is_other_model(one: u64, other: u64) -> bool {
     one >> 32 != other >> 32
 }
 
+/// Time after which a key that is not used no longer counts as one of several keys.
+const KEY_LIFETIME: Duration = Duration::from_secs(3600);
+
+/// The keys that were used recently, as far as matters for whether there are several.
+#[derive(Debug, Default)]
+struct RecentKeys {
+    /// A key, and when it was last used.
+    first: Option<(u64, Instant)>,
+    /// When another key was last used.
+    others_used: Option<Instant>,
+}
+
+impl RecentKeys {
+    /// Records a call with the key at `now`. Returns `true` if several keys are in use.
+    fn on_call(&mut self, now: Instant, key: u64) -> bool {
+        let is_recent = |used: Instant| now.saturating_duration_since(used) < KEY_LIFETIME;
+        match &mut self.first {
+            Some((first, used)) if *first == key => *used = now,
+            Some((_, used)) if is_recent(*used) => self.others_used = Some(now),
+            _ => *self = Self { first: Some((key, now)), others_used: None },
+        }
+        self.others_used.is_some_and(is_recent)
+    }
+}
+
+/// A change of the keys with which a target is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KeysChange {
+    /// Calls with several keys use the target from now on. So far, all had the key `first`.
+    Several {
+        /// The key of the calls so far.
+        first: u64,
+    },
+    /// Only one key is used.
+    One,
+}
+
 /// The cool-downs of the keys that share a target. A key identifies a credential and a model.
 #[derive(Debug)]
 pub(crate) struct KeyedCooldowns {
     cooldowns: Mutex<CooldownTable>,
-    /// The key of the first call.
-    first_key: OnceLock<u64>,
-    /// Whether there were calls with different keys.
+    recent_keys: Mutex<RecentKeys>,
+    /// Whether calls with several keys were made recently, as of the last call.
     has_several_keys: AtomicBool,
+    /// Whether a call without a key was asked to wait, by which the whole target cools down.
+    has_keyless_wait: AtomicBool,
     /// Whether the cool-down of the target itself is not used, so that outages are not detected.
     replaces_cooldown: bool,
     /// Maximum number of calls that wait for a cool-down at the same time.
     backlog: usize,
-    /// Whether a call waits if its key is in a cool-down, or is rejected immediately.
-    on_full: OnFull,
     held: Mutex<HeldCalls>,
     draining: AtomicBool,
     /// Wakes the waiting calls when a cool-down ends early, or when the target drains.
@@ -61,11 +98,11 @@ impl KeyedCooldowns {
     pub(super) fn new(config: &TargetConfig) -> Self {
         Self {
             cooldowns: Mutex::default(),
-            first_key: OnceLock::new(),
+            recent_keys: Mutex::default(),
             has_several_keys: AtomicBool::new(false),
+            has_keyless_wait: AtomicBool::new(false),
             replaces_cooldown: false,
             backlog: config.backlog,
-            on_full: config.on_full,
             held: Mutex::default(),
             draining: AtomicBool::new(false),
             changed: Notify::new(),
@@ -78,15 +115,28 @@ impl KeyedCooldowns {
         Self { has_several_keys: AtomicBool::new(true), replaces_cooldown: true, ..Self::new(config) }
     }
 
-    /// Records a call with the key. Returns the key of the first call if this is the first call
-    /// with another key.
-    pub(super) fn on_call(&self, key: u64) -> Option<u64> {
-        let first = *self.first_key.get_or_init(|| key);
-        let is_another = first != key && !self.has_several_keys.load(Ordering::Acquire);
-        (is_another && !self.has_several_keys.swap(true, Ordering::AcqRel)).then_some(first)
+    /// Records a call with the key at `now`. Returns how the keys changed. `None` if it is as before
+    /// whether several of them are in use.
+    pub(super) fn on_call(&self, now: Instant, key: u64) -> Option<KeysChange> {
+        let mut keys = self.recent_keys.lock();
+        let is_several = keys.on_call(now, key);
+        if self.has_several_keys.swap(is_several, Ordering::AcqRel) == is_several {
+            return None;
+        }
+        Some(if is_several { KeysChange::Several { first: keys.first?.0 } } else { KeysChange::One })
     }
 
-    /// Returns `true` if there were calls with different keys.
+    /// Records that a call without a key was asked to wait.
+    pub(crate) fn on_keyless_wait(&self) {
+        self.has_keyless_wait.store(true, Ordering::Release);
+    }
+
+    /// Returns `true` if a call without a key was asked to wait at any time.
+    pub(super) fn has_keyless_wait(&self) -> bool {
+        self.has_keyless_wait.load(Ordering::Acquire)
+    }
+
+    /// Returns `true` if calls with several keys were made recently.
     pub(super) fn has_several_keys(&self) -> bool {
         self.has_several_keys.load(Ordering::Acquire)
     }
@@ -103,16 +153,21 @@ impl KeyedCooldowns {
     }
 
     /// Waits until the cool-down of the key ends. Returns immediately if the key is not in a
-    /// cool-down, or if the target drains, because the queue then rejects the call. The call of
-    /// `ticket` may wait until `latest`.
+    /// cool-down, or if the target drains, because the queue then rejects the call. `may_wait`
+    /// returns whether the call of `ticket` may wait from now until a time.
     ///
     /// # Errors
-    /// Rejects the call if the cool-down ends after `latest`, if the target does not queue calls
-    /// (`on_full`), or if too many calls wait already.
+    /// Rejects the call if it may not wait until the cool-down ends, or if too many calls wait
+    /// already and it is no retry.
     ///
     /// # Cancel safety
     /// Dropping the future has no effect on other calls.
-    pub(crate) async fn wait(&self, key: u64, ticket: &Ticket, latest: Instant) -> Result<(), Refusal> {
+    pub(crate) async fn wait(
+        &self,
+        key: u64,
+        ticket: &Ticket,
+        may_wait: impl Fn(Instant) -> bool,
+    ) -> Result<(), Refusal> {
         let mut held_call = None;
         loop {
             // Created before the state is read, because a change between the two would be missed.
@@ -129,11 +184,12 @@ impl KeyedCooldowns {
                 why: Some(held_since(now, ticket.queued_at, until)),
                 max_tokens: None,
             };
-            if until > latest || self.on_full == OnFull::Refuse {
+            if !may_wait(until) {
                 return Err(rejection(Reason::CoolDown));
             }
             if held_call.is_none() {
-                let counted = HeldCall::new(&self.held, self.backlog, ticket);
+                let max = if ticket.charged.is_some() { usize::MAX } else { self.backlog };
+                let counted = HeldCall::new(&self.held, max, ticket);
                 held_call = Some(counted.ok_or_else(|| rejection(Reason::QueueFull))?);
             }
             tokio::select! {

@@ -10,6 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::admission::{Admission, BudgetSet, Hints};
 use crate::budget::{BudgetView, RetryBudget};
+use crate::clock;
 use crate::config::{OnFull, TargetConfig};
 use crate::error::Error;
 use crate::kv::Kv;
@@ -20,9 +21,8 @@ use crate::share::Share;
 use crate::transport::Transport;
 
 pub(crate) use call_estimates::{Expected, SlotTime};
-use keyed_cooldowns::is_other_model;
 pub(crate) use keyed_cooldowns::{KeyedCooldowns, key_of};
-
+use keyed_cooldowns::{KeysChange, is_other_model};
 /// A destination of model calls with its own capacity, such as a provider or a pool of servers.
 pub(crate) struct Target {
     config: TargetConfig,
@@ -173,19 +173,32 @@ impl Target {
     }
 
     /// Records a call with the key, which identifies its credential and model. When the first call
-    /// with another key comes, a `Retry-After` that is in force is limited to the first key.
+    /// with another key comes, a `Retry-After` that is in force is limited to the first key, unless
+    /// a call without a key may have received it.
     pub(crate) fn on_key(&self, key: u64) {
         let Some(cooldowns) = &self.keyed_cooldowns else { return };
-        let Some(first) = cooldowns.on_call(key) else { return };
-        if let Some(until) = self.admission.waits_until() {
+        let first = match cooldowns.on_call(clock::now(), key) {
+            Some(KeysChange::Several { first }) => first,
+            Some(KeysChange::One) => return self.admission.set_several_keys(false),
+            None => return,
+        };
+        self.admission.set_several_keys(true);
+        if let Some(until) = self.admission.waits_until().filter(|_| !cooldowns.has_keyless_wait()) {
             cooldowns.resume(first, until);
+            self.admission.end_retry_after();
         }
-        self.admission.on_several_keys();
         if is_other_model(first, key) && self.admission.view().adaptive.is_some() {
             tracing::warn!(
                 target = %self.name(),
                 "calls of several models use this target, and its adaptive limit compares their latencies with each other; give each model a target of its own (`models`), unless all run on the same engine"
             );
+        }
+    }
+
+    /// Records that a call without a key was asked to wait: see [`Target::on_key`].
+    pub(crate) fn on_keyless_wait(&self) {
+        if let Some(cooldowns) = &self.keyed_cooldowns {
+            cooldowns.on_keyless_wait();
         }
     }
 

@@ -5,21 +5,31 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use tidegate::config::Config;
-use tidegate::{Error, Gate, RequestBody, ResponseBody, Transport};
+use tidegate::{Error, Gate, Reason, RequestBody, ResponseBody, Timeouts, Transport};
 use tokio::time::Instant;
 
 use crate::support::*;
 
 /// Returns a provider that asks calls of `big`, and calls with the key `used-up`, to wait for 30 s.
-/// The model `down` gets status 503.
+/// The first call of `soon` is asked to wait for 1 s. The model `down` gets status 503, and the
+/// responses of `empty` announce that no request is left for a minute.
 fn provider() -> Transport {
-    let (transport, _) = upstream(|_, request: Request<RequestBody>, exchange| async move {
+    let (transport, _) = upstream(|number, request: Request<RequestBody>, exchange| async move {
         let body = request.body().bytes().map(|body| String::from_utf8_lossy(body).into_owned());
         let Some(body) = body else { return Ok(status(404, &[], "")) };
         let is_used_up = request.headers().get("authorization").is_some_and(|key| key == "Bearer used-up");
         Ok(match () {
             () if is_used_up || body.contains("big") => status(429, &[("retry-after", "30")], "{}"),
+            () if body.contains("soon") && number == 1 => status(429, &[("retry-after", "1")], "{}"),
             () if body.contains("down") => status(503, &[], "{}"),
+            () if body.contains("empty") => {
+                let mut response = json(exchange, ANSWER);
+                for (name, value) in [("limit", "100"), ("remaining", "0"), ("reset", "60s")] {
+                    let name = http::HeaderName::try_from(format!("x-ratelimit-{name}-requests")).unwrap();
+                    response.headers_mut().insert(name, value.parse().unwrap());
+                }
+                response
+            }
             () => json(exchange, ANSWER),
         })
     });
@@ -28,18 +38,21 @@ fn provider() -> Transport {
 
 fn gate(settings: &str) -> Gate {
     let config = format!(
-        "[targets.llm]\nurl = \"http://far/v1\"\ncap = 4\nretry.attempts = 1\n{settings}\n\
+        "[defaults]\nretry.attempts = 1\n[targets.llm]\nurl = \"http://far/v1\"\ncap = 4\n{settings}\n\
          [targets.spare]\nurl = \"http://spare/v1\"\nmodel = \"small\"\ncap = 4\n"
     );
     Gate::over(Config::from_toml(&config).unwrap(), provider()).unwrap()
 }
 
-async fn call(gate: &Gate, key: &str, model: &str) -> Result<Response<ResponseBody>, Error> {
-    let request = Request::post("http://far/v1/chat/completions")
+fn request(key: &str, model: &str) -> Request<RequestBody> {
+    Request::post("http://far/v1/chat/completions")
         .header("authorization", format!("Bearer {key}"))
         .body(format!(r#"{{"model":"{model}","messages":[]}}"#).into())
-        .unwrap();
-    gate.client().call(request).await
+        .unwrap()
+}
+
+async fn call(gate: &Gate, key: &str, model: &str) -> Result<Response<ResponseBody>, Error> {
+    gate.client().call(request(key, model)).await
 }
 
 async fn status_of(gate: &Gate, key: &str, model: &str) -> u16 {
@@ -95,18 +108,75 @@ async fn outage_concerns_all_models() {
         drop(call(&gate, "k", "down").await);
     }
     assert_eq!(gate.snapshot().targets["llm"].state, "cooling");
+    let start = Instant::now();
+    assert_eq!(status_of(&gate, "k", "small").await, 200);
+    assert!(start.elapsed() > Duration::ZERO, "it waits for a probe");
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn announced_rate_of_one_model_does_not_delay_others() {
+    let gate = gate("");
+    assert_eq!(status_of(&gate, "k", "empty").await, 200);
+    assert_eq!(gate.snapshot().targets["llm"].budgets["requests"].level, 0);
+    let start = Instant::now();
+    for model in ["small", "empty", "small", "empty"] {
+        assert_eq!(status_of(&gate, "k", model).await, 200);
+    }
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    assert!(gate.snapshot().targets["llm"].budgets.is_empty());
+    assert_idle(&gate);
+}
+
+/// As in a cool-down of the whole target, a retry waits although the target queues no calls, and the
+/// client's timeout for a connection does not end the wait.
+#[tokio::test(start_paused = true)]
+async fn wait_for_one_model_follows_the_rules_of_the_target() {
+    let gate = gate("on_full = \"refuse\"\nretry.attempts = 2");
+    assert_eq!(status_of(&gate, "k", "small").await, 200);
+    let start = Instant::now();
+    assert_eq!(status_of(&gate, "k", "soon").await, 200);
+    assert!((SECOND..SECOND * 12 / 10).contains(&start.elapsed()));
+    assert_eq!(status_of(&gate, "k", "big").await, 429);
+    let refused = call(&gate, "k", "big").await.unwrap_err();
+    assert_eq!(refused.reason(), Some(Reason::CoolDown));
+    assert_idle(&gate);
+
+    let gate = self::gate("");
+    assert_eq!(status_of(&gate, "k", "small").await, 200);
+    assert_eq!(status_of(&gate, "k", "big").await, 429);
+    let mut patient = request("k", "big");
+    patient.extensions_mut().insert(Timeouts { pool: Some(SECOND), ..Timeouts::default() });
+    let start = Instant::now();
+    assert_eq!(gate.client().call(patient).await.unwrap().status().as_u16(), 429);
+    assert!(start.elapsed() >= 30 * SECOND);
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn key_that_is_not_used_for_an_hour_no_longer_counts() {
+    let gate = gate("");
+    for model in ["small", "other", "empty"] {
+        assert_eq!(status_of(&gate, "k", model).await, 200);
+    }
+    assert!(gate.snapshot().targets["llm"].budgets.is_empty(), "headers of several models are ignored");
+    tokio::time::advance(Duration::from_secs(3600)).await;
+    assert_eq!(status_of(&gate, "k", "empty").await, 200);
+    assert!(!gate.snapshot().targets["llm"].budgets.is_empty());
     assert_idle(&gate);
 }
 
 #[tokio::test(start_paused = true)]
 async fn call_of_a_model_in_a_cool_down_falls_back_within_its_wait() {
-    let gate = gate("fallback = \"spare\"\nwait = \"2s\"");
-    assert_eq!(status_of(&gate, "k", "small").await, 200);
-    assert_eq!(status_of(&gate, "k", "big").await, 429);
-    let start = Instant::now();
-    let response = call(&gate, "k", "big").await.unwrap();
-    assert!(start.elapsed() <= 2 * SECOND);
-    assert_eq!(response.headers()["x-tidegate-fallback"], "spare");
-    drop(response);
-    assert_idle(&gate);
+    for (wait, falls_back) in [("2s", true), ("40s", false)] {
+        let gate = gate(&format!("fallback = \"spare\"\nwait = \"{wait}\""));
+        assert_eq!(status_of(&gate, "k", "small").await, 200);
+        assert_eq!(status_of(&gate, "k", "big").await, 429);
+        let start = Instant::now();
+        let response = call(&gate, "k", "big").await.unwrap();
+        assert_eq!(response.headers().contains_key("x-tidegate-fallback"), falls_back, "{wait}");
+        assert_eq!(start.elapsed() <= 2 * SECOND, falls_back, "{wait}");
+        drop(response);
+        assert_idle(&gate);
+    }
 }

@@ -18,7 +18,7 @@ use tidegate_tokens::LengthSample;
 /// upstream did not execute to be refunded.
 ///
 /// If several credentials or models use the target, a `Retry-After` concerns those of the call
-/// alone: see [`KeyedCooldowns`](crate::target::KeyedCooldowns). The server itself is up.
+/// alone: see [`KeyedCooldowns`](crate::target::KeyedCooldowns).
 ///
 /// An error that a retry would not change, such as 400, shows that a single server is up, so it
 /// counts as accepted. A replica may itself be the cause: see [`Fault::Rejected`].
@@ -37,12 +37,12 @@ pub(crate) fn apply(call: &Call, permit: &mut Permit, outcome: &AttemptOutcome) 
     let hold = if permit.placed().is_some() {
         Fault::from_outcome(outcome, false).map(|fault| permit.on_replica_fault(fault))
     } else if let Some((cooldowns, key)) = keyed.filter(|(cooldowns, _)| cooldowns.concerns_key(outcome)) {
-        failure.map(|_| {
-            permit.on_success();
-            cooldowns.on_failure(key, call.sent_at(), outcome.retry_after())
-        })
+        failure.map(|_| cooldowns.on_failure(key, call.sent_at(), outcome.retry_after()))
     } else {
         let delay = outcome.retry_after();
+        if delay.is_some() {
+            call.note_keyless_wait();
+        }
         failure.map(|failure| permit.on_failure(call.id(), failure, delay, || outcome.problem()))
     };
     let Some(hold) = hold else {

@@ -116,12 +116,15 @@ fn apply_rate_headers(
     outcome: &AttemptOutcome,
 ) {
     let Some(permit) = permit else { return };
-    // Responses without rate headers are reported too, because each of them increases a rate that a
-    // rejection has reduced. At a shared target, the headers apply to one credential only.
-    if let Ok(response) = result
-        && call.keyed_cooldown().is_none()
-    {
-        let headers = RateHeaders::read(response.headers(), clock::wall());
-        permit.on_rate_headers(call.sent_at(), &headers, outcome.is_rate_limited());
-    }
+    let Ok(response) = result else { return };
+    // If several credentials or models use the target, headers and rejections apply to one of them
+    // only. Responses without rate headers are reported too, because each of them increases a rate
+    // that a rejection has reduced.
+    let has_one_key = call.target().keyed_cooldowns().is_none();
+    let headers = if has_one_key {
+        RateHeaders::read(response.headers(), clock::wall())
+    } else {
+        RateHeaders::default()
+    };
+    permit.on_rate_headers(call.sent_at(), &headers, has_one_key && outcome.is_rate_limited());
 }

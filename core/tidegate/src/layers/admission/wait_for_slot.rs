@@ -1,10 +1,9 @@
 //! Waits for the slot of an attempt. Used by the admission layer, and by
 //! [`Slot`](crate::slot::Slot) for calls that the gate does not send.
 
-use crate::admission::{Entered, Permit, QueueEntry, prompt_too_large};
+use crate::admission::{Entered, Permit, prompt_too_large};
 use crate::call::Call;
 use crate::clock;
-use crate::duration;
 use crate::error::{Error, ErrorKind, Reason};
 use crate::schedule::Ticket;
 use crate::target::KeyedCooldowns;
@@ -51,13 +50,22 @@ async fn acquire(call: &Call) -> Result<Permit, Error> {
         return Ok(Box::pin(acquire_observed(call)).await);
     }
     let group_wait = call.begin_group_wait();
-    let permit = match call.keyed_cooldown() {
+    let keyed = call.keyed_cooldown();
+    let was_single = keyed.is_none();
+    let permit = match keyed {
         None => match enter(call, checked_ticket(call)?) {
             Ok(Entered::Admitted(permit)) => Ok(permit),
-            Ok(Entered::Queued(entry)) => Box::pin(wait_in_queue(call, entry)).await,
+            Ok(Entered::Queued(entry)) => Box::pin(entry.wait()).await,
             Err(error) => Err(error),
         },
-        Some((cooldowns, key)) => Box::pin(acquire_keyed(call, cooldowns, key)).await,
+        Some((cooldowns, key)) => Box::pin(acquire_keyed(call, cooldowns, key, None)).await,
+    };
+    // Calls with other keys may have come while this call was queued.
+    let permit = match (permit, call.keyed_cooldown()) {
+        (Ok(permit), Some((cooldowns, key))) if was_single && !cooldowns.admit(key) => {
+            Box::pin(acquire_keyed(call, cooldowns, key, Some(permit))).await
+        }
+        (permit, _) => permit,
     };
     if let Some(group_wait) = group_wait.filter(|_| permit.is_ok()) {
         group_wait.admitted();
@@ -116,51 +124,40 @@ async fn acquire_observed(call: &Call) -> Permit {
     permit
 }
 
-/// Waits for a slot in the queue. If calls with other keys come meanwhile, and the key of this call
-/// cools down, continues with [`acquire_keyed`].
-///
-/// # Errors
-/// `Refused` if the queue or the cool-down rejects the call.
-///
-/// # Cancel safety
-/// Dropping the future removes the call from the queue.
-async fn wait_in_queue(call: &Call, entry: QueueEntry<'_>) -> Result<Permit, Error> {
-    let permit = entry.wait().await?;
-    match call.keyed_cooldown() {
-        Some((cooldowns, key)) if !cooldowns.admit(key) => {
-            call.update_queue(|queue| queue.used_wait += permit.used_wait());
-            drop(permit);
-            acquire_keyed(call, cooldowns, key).await
-        }
-        _ => Ok(permit),
-    }
-}
-
 /// Waits for a slot of a target that several credentials and models use. The call is queued only
-/// while its `key` (a credential and a model) does not cool down.
+/// while its `key` (a credential and a model) does not cool down. `permit` is a slot that the call
+/// has got although its key cools down, and which is released.
 ///
 /// # Errors
 /// `Refused` if the cool-down or the queue rejects the call.
 ///
 /// # Cancel safety
 /// Dropping the future removes the call from the queue.
-async fn acquire_keyed(call: &Call, cooldowns: &KeyedCooldowns, key: u64) -> Result<Permit, Error> {
+async fn acquire_keyed(
+    call: &Call,
+    cooldowns: &KeyedCooldowns,
+    key: u64,
+    mut permit: Option<Permit>,
+) -> Result<Permit, Error> {
     let admission = call.target().admission();
-    let ticket = checked_ticket(call)?;
-    let has_fallback = call.target().config().fallback.is_some();
-    let waits_until =
-        ticket.wait.filter(|_| has_fallback).map(|wait| duration::after(call.queued_at(), wait));
-    let bounds = [Some(call.deadline()), ticket.client_timeout, waits_until];
-    let latest = bounds.into_iter().flatten().min().unwrap_or(call.deadline());
     loop {
-        let waited = cooldowns.wait(key, &ticket, latest).await;
-        waited.map_err(|rejection| admission.rejection_error(rejection))?;
-        let permit = enter(call, new_ticket(call))?.permit().await?;
-        if cooldowns.admit(key) {
-            return Ok(permit);
+        if let Some(permit) = permit.take() {
+            call.update_queue(|queue| queue.used_wait += permit.used_wait());
         }
-        // A cool-down of the key began while the call was queued, so the slot is released.
-        call.update_queue(|queue| queue.used_wait += permit.used_wait());
+        let (ticket, waits_from) = (checked_ticket(call)?, clock::now());
+        let waited = cooldowns.wait(key, &ticket, |until| admission.may_wait_until(&ticket, until)).await;
+        waited.map_err(|rejection| admission.rejection_error(rejection))?;
+        // With a fallback, wait budgets run during cool-downs.
+        if call.target().config().fallback.is_some() {
+            let waited = clock::now().saturating_duration_since(waits_from);
+            call.update_queue(|queue| queue.used_wait += waited);
+        }
+        let admitted = enter(call, new_ticket(call))?.permit().await?;
+        if cooldowns.admit(key) {
+            return Ok(admitted);
+        }
+        // A cool-down of the key began while the call was queued.
+        permit = Some(admitted);
     }
 }
 
