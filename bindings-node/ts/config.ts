@@ -376,7 +376,7 @@ export interface TargetSettings extends RateConfig {
    */
   kv_tokens?: Count | Off;
   /**
-   * The share of the KV memory that admitted calls must leave free. Range: 0 to 0.9. Default: 0.05.
+   * The share of the KV memory that admitted calls must leave free. Range: 0 to 0.9. Default: 0.04.
    */
   kv_headroom?: number;
   /**

@@ -49,10 +49,11 @@ impl Slot {
     ///
     /// Only the first report counts.
     ///
-    /// Args: status: HTTP status, or None if the connection failed. gRPC's RESOURCE_EXHAUSTED is
-    /// 429, UNAVAILABLE 503, DEADLINE_EXCEEDED 504, and INTERNAL 500. retry_after: Delay in seconds
-    /// that the upstream asked for, during which the target admits no call, or None if it asked for
-    /// no delay.
+    /// Args:
+    ///     status: HTTP status, or None if the connection failed. gRPC's RESOURCE_EXHAUSTED is 429,
+    ///         UNAVAILABLE 503, DEADLINE_EXCEEDED 504, and INTERNAL 500.
+    ///     retry_after: Delay in seconds that the upstream asked for, during which the target
+    ///         admits no call, or None if it asked for no delay.
     ///
     /// Returns:
     ///     Whether the same call may succeed later.

@@ -76,7 +76,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 fn check_replicas(mut config: Config) -> Result<(), Failure> {
     // Other targets may need keys that are not set here.
     config.targets.retain(|target| target.pool.is_some());
-    config.targets.iter_mut().for_each(|target| target.fallback = None);
+    let others = std::iter::once(&mut config.default_target);
+    config.targets.iter_mut().chain(others).for_each(|target| target.fallback = None);
     let gate = Gate::new(config).map_err(|error| Failure::usage(error.to_string()))?;
     let runtime = tokio::runtime::Runtime::new()
         .map_err(|error| Failure::runtime(format!("cannot start the async runtime: {error}")))?;

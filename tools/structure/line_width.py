@@ -11,15 +11,16 @@ MAX_COLUMNS = 100
 GENERATED = ("docs/reference/", "bench/RESULTS.md")
 
 _COMMENT = re.compile(r"\s*//[/!]?( |$)")
+_COMMENT_MARK = re.compile(r"^\s*//[/!]?")
 #: Lines that cannot be broken: tables, links, images, headings, quoted output and HTML.
-_UNBREAKABLE = re.compile(r"\s*(//[/!]? ?)?\s*([|#<>!]|\[[^\]]+\]:)")
-_WORD_END = re.compile(r"`[^`]*`")
+_UNBREAKABLE = re.compile(r"\s*([|#<>!]|\[[^\]]+\]:)")
+_CODE_SPAN = re.compile(r"`[^`]*`")
 
 
 def _can_break(line: str) -> bool:
     """Returns whether a line contains a space outside of code spans at which it can be broken."""
-    text = _WORD_END.sub("x", line.strip())
-    return not _UNBREAKABLE.match(line) and len(text.split()) > 3
+    text = _COMMENT_MARK.sub("", line)
+    return not _UNBREAKABLE.match(text) and len(_CODE_SPAN.sub("x", text).split()) > 2
 
 
 def _too_wide(file: Path, text: str) -> list[str]:

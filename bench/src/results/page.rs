@@ -89,7 +89,7 @@ fn line(table: &Table, row: &Row, results: &Results) -> Fallible<Option<String>>
     } else {
         let bars = bars(result, &row.bars);
         let Some((at, worst)) = bars.iter().min_by(|(_, a), (_, b)| margin(a).total_cmp(&margin(b))) else {
-            return Ok(None);
+            return Err(format!("`{}`: no bar of {name} matches {:?}", row.what, row.bars).into());
         };
         let met = bars.iter().filter(|(_, bar)| bar.ok).count();
         let counted = row.count;

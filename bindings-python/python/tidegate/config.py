@@ -468,7 +468,7 @@ class TargetSettings(RateConfig, total=False):
     kv_headroom: float
     """The share of the KV memory that admitted calls must leave free.
 
-    Range: 0 to 0.9. Default: 0.05.
+    Range: 0 to 0.9. Default: 0.04.
     """
 
     metrics: Literal["auto", "off"]

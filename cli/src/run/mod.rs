@@ -201,8 +201,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     runtime.shutdown_background();
     let progress = display.last();
     // Also of a run that has failed, because its answers were paid for.
-    summary(args, progress, priced)?;
+    let shown = summary(args, progress, priced);
     result?;
+    shown?;
     exit_status(args, progress, failed_before)
 }
 

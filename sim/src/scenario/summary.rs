@@ -25,8 +25,8 @@ pub struct CallSummary {
     /// Median time from sending a call to its first token, in milliseconds. Calls without a first
     /// token are left out.
     pub ttft_median_ms: f64,
-    /// 99th percentile of the time from sending a call to its first token, in milliseconds. It is
-    /// infinite for a call without a first token.
+    /// 99th percentile of the time from sending a call to its first token, in milliseconds. A
+    /// call without a first token counts as infinitely late.
     pub ttft_p99_ms: f64,
     /// Median, over the finished calls of at least two tokens, of the mean time between two tokens,
     /// in milliseconds.

@@ -118,10 +118,11 @@ const FIGURES: &[(&str, OfRun)] = &[
 ];
 
 /// Returns the number of attempts per call that the gate did not refuse. Refused calls have none,
-/// and would hide repeated ones.
+/// and would hide repeated ones. Infinite if all calls were refused.
 fn attempts_per_call(run: &RunResult) -> f64 {
     let refused = run.rows.iter().filter(|row| matches!(row.end, End::Refused { .. })).count();
-    run.attempts as f64 / (run.rows.len() - refused) as f64
+    let sent = run.rows.len() - refused;
+    if sent == 0 { f64::INFINITY } else { run.attempts as f64 / sent as f64 }
 }
 
 /// A function that computes a figure from the calls of one lane that arrived during the burst.

@@ -171,7 +171,7 @@ struct Lengths {
 }
 
 /// The share of the memory that a target keeps free by default, from 0 to 1.
-const HEADROOM: f64 = 0.05;
+const HEADROOM: f64 = 0.04;
 
 /// The expected output, in tokens, before the first answer.
 const COLD: u64 = 4_096;

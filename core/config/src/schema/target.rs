@@ -250,7 +250,7 @@ settings! {
         /// use, which includes other clients and shared prefixes.
         kv_tokens: Option<u64> "tokens" = None, TOKEN_RANGE => "not known";
         /// The share of the KV memory that admitted calls must leave free.
-        kv_headroom: f64 = 0.05, 0.0..=0.9;
+        kv_headroom: f64 = 0.04, 0.0..=0.9;
         /// Whether the gate reads the metrics of the engine behind a single endpoint. Its queue
         /// then bounds an adaptive limit, and the size of its KV memory is known without
         /// `kv_tokens`.

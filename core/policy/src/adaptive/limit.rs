@@ -435,8 +435,8 @@ impl Limit {
         (class_of(kind), if self.settings.latency.is_none() { latency_scale(kind) } else { 1.0 })
     }
 
-    /// Returns `true` if a call whose deadline has passed shows congestion: it has taken longer than
-    /// similar calls may take, or that is not known, and later calls have not overtaken it.
+    /// Returns `true` if a call whose deadline has passed shows congestion: it has taken longer
+    /// than similar calls may take, or that is not known, and later calls have not overtaken it.
     fn shows_congestion(&mut self, now: Instant, sample: &Sample) -> bool {
         let streams = is_streaming(sample.class);
         let (class, scale) =

@@ -71,7 +71,7 @@ use tidegate_tokens::Demand;
 /// Number of standard deviations that are added to the mean memory use. Chosen together with the
 /// default headroom, in runs of the benchmark experiment `kv` with random seeds other than those of
 /// its reported results.
-const CAUTION: f64 = 1.25;
+const CAUTION: f64 = 1.75;
 
 /// Mean number of output tokens per call after which memory use is calculated again. Less than a
 /// block.

@@ -107,7 +107,7 @@ impl TargetHints {
             }
             Reason::PredictedWait if self.has_wait_objective => {
                 return format!(
-                    "a call waits until its deadline and for `wait` or, without `wait`, as long as it can still meet the objective `ttft`: {more}, raise that limit, or send fewer calls"
+                    "a call waits until its deadline and for `wait` or, without `wait`, as long as it can still meet the objective `ttft`: {more}, raise the deadline or `wait`, or send fewer calls"
                 );
             }
             Reason::ClientTimeout => "the client's timeout",

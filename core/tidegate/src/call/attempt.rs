@@ -9,12 +9,12 @@ use parking_lot::Mutex;
 use crate::placement::Placed;
 use tidegate_protocol::Usage;
 
-/// The maximum time for which a reader may leave data unread, as a part of the time from the first
-/// token to the end, is one divided by this. Otherwise, the reader counts as slow.
-const PROMPT_PART: u32 = 10;
+/// Share of the time from the first token to the end for which a reader may leave data unread.
+/// Above it, the reader counts as slow.
+const MAX_UNREAD_SHARE: f64 = 0.1;
 /// Time for which each reader may leave data unread: 10 ms. Readers in a busy process need this
 /// long.
-const PROMPT: Duration = Duration::from_millis(10);
+const MAX_UNREAD: Duration = Duration::from_millis(10);
 
 /// The record of one attempt of a call.
 #[derive(Clone, Debug)]
@@ -162,7 +162,8 @@ impl ExchangeRecord {
     /// depends on the reader.
     pub(crate) fn was_read_promptly(&self, now: Instant) -> bool {
         let took = self.first_token_at().map(|first| now.saturating_duration_since(first));
-        self.seen().longest_unread_until(now) <= PROMPT.max(took.unwrap_or_default() / PROMPT_PART)
+        self.seen().longest_unread_until(now)
+            <= MAX_UNREAD.max(took.unwrap_or_default().mul_f64(MAX_UNREAD_SHARE))
     }
 
     /// Sets the number of output tokens that have arrived so far. Each delta counts as one token.

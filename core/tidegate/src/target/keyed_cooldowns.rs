@@ -115,8 +115,8 @@ impl KeyedCooldowns {
         Self { has_several_keys: AtomicBool::new(true), replaces_cooldown: true, ..Self::new(config) }
     }
 
-    /// Records a call with the key at `now`. Returns how the keys changed. `None` if it is as before
-    /// whether several of them are in use.
+    /// Records a call with the key at `now`. Returns how the keys changed. `None` if it is as
+    /// before whether several of them are in use.
     pub(super) fn on_call(&self, now: Instant, key: u64) -> Option<KeysChange> {
         let mut keys = self.recent_keys.lock();
         let is_several = keys.on_call(now, key);

@@ -128,8 +128,8 @@ async fn announced_rate_of_one_model_does_not_delay_others() {
     assert_idle(&gate);
 }
 
-/// As in a cool-down of the whole target, a retry waits although the target queues no calls, and the
-/// client's timeout for a connection does not end the wait.
+/// As in a cool-down of the whole target, a retry waits although the target queues no calls, and
+/// the client's timeout for a connection does not end the wait.
 #[tokio::test(start_paused = true)]
 async fn wait_for_one_model_follows_the_rules_of_the_target() {
     let gate = gate("on_full = \"refuse\"\nretry.attempts = 2");

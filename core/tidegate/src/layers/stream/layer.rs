@@ -19,7 +19,7 @@ use crate::error::{Error, ErrorKind};
 use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, tower_layer};
 use crate::placement::Placed;
 use crate::transport::Foreign;
-use tidegate_policy::outcome::AttemptOutcome;
+use tidegate_policy::outcome::{AttemptOutcome, FailureCause};
 use tidegate_protocol::prompt::Task;
 use tidegate_protocol::request::decompress;
 use tidegate_protocol::signed_or_compressed::is_signed;
@@ -226,10 +226,11 @@ async fn with_head_limit<T>(
         biased;
         result = response => result.map_err(|error| failed(call, error)),
         () = too_late => {
-            let text = format!(
-                "no response within {:.1} s of sending (the target's `first_token` limit or the client's read timeout)",
-                limit.as_secs_f64()
-            );
+            let whose = match cause {
+                FailureCause::CallerTimeout => "the client's read timeout",
+                _ => "the target's `first_token` limit",
+            };
+            let text = format!("no response within {:.1} s of sending ({whose})", limit.as_secs_f64());
             Err(timed_out(call, Error::new(ErrorKind::FirstTokenTimeout, text), cause))
         }
     }

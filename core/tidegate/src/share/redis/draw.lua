@@ -49,9 +49,10 @@ local exact_clock, exact_wall = string.format('%.17g', clock), string.format('%.
 local heard = string.format('%.6f', clock)
 
 if kind == 'alive' then
-  if redis.call('ZADD', heard_key, 'XX', 'CH', heard, id) == 0 then
+  if not redis.call('ZSCORE', heard_key, id) then
     return false
   end
+  redis.call('ZADD', heard_key, heard, id)
   redis.call('HSET', state_key, 'clock', exact_clock, 'wall', exact_wall)
   redis.call('PEXPIRE', state_key, known[5])
   redis.call('PEXPIRE', heard_key, known[5])
