@@ -186,7 +186,8 @@ impl Division {
                 missing.on_rejoined(report.known_survivors);
             }
             self.withheld.total = self.withheld.total.max(report.known_total.min(MAX_CAP));
-            // Whoever joins later was away, and has missed calls, or claims slots for a second time.
+            // Whoever joins later was away, and has missed calls, or claims slots for a second
+            // time.
             let rejoins = self.missing.as_ref().is_some_and(|missing| now < missing.until);
             if rejoins {
                 self.withheld.claimed += report.claim.min(cap);
