@@ -118,9 +118,8 @@ export interface TargetSnapshot {
   /** Maximum number of slots in use at the same time so far. */
   peak_in_flight: number;
   /**
-   * Number of calls that wait for a slot. In the target `others`, which serves the requests that
-   * match no configured target once there are 256 targets of such requests, also calls that wait
-   * for the end of a cool-down of their API key.
+   * Number of calls that wait for a slot, or for the end of a cool-down of their model and API
+   * key.
    */
   queue_depth: number;
   /**

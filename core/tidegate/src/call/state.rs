@@ -106,7 +106,7 @@ impl Call {
     }
 
     /// Returns why the call waits: the rule that keeps it in the queue or, at a target that several
-    /// credentials share, the cool-down of its credential and model. `None` if the call does not
+    /// credentials or models use, the cool-down of those of the call. `None` if the call does not
     /// wait.
     pub(crate) fn why(&self) -> Option<WaitExplanation> {
         if let Some(why) =

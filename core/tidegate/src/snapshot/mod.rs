@@ -67,11 +67,11 @@ pub struct TargetSnapshot {
     pub in_flight: usize,
     /// Maximum number of slots that were in use at the same time since the target was created.
     pub peak_in_flight: usize,
-    /// Number of calls that wait for a slot. In the shared target `others`, also those that wait
-    /// for the end of a cool-down of their credential and model.
+    /// Number of calls that wait for a slot, or for the end of a cool-down of their credential and
+    /// model.
     pub queue_depth: usize,
-    /// Cool-down state. In the shared target `others`, that of the target as a whole: each
-    /// credential and model has a cool-down of its own.
+    /// Cool-down state of the target as a whole. If several credentials or models use it, each also
+    /// has a cool-down of its own.
     ///
     /// - `open`: calls are admitted.
     /// - `cooling`: no call is admitted until the cool-down ends.
