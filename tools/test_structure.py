@@ -202,7 +202,8 @@ class LineWidth(InScratchDirectory):
     def test_wide_text_is_found(self) -> None:
         """Text is found in comments and Markdown. Code, tables and lines without spaces are not."""
         wide = "word " * 21
-        text = f"fn f() {{}} // {wide}\n/// {wide}\n/// ```\n/// {wide}\n/// ```\n    // {wide}\n/// | {wide}|\n//! {wide}\n"
+        comments = f"/// {wide}\n/// ```\n/// {wide}\n/// ```\n    // {wide}\n/// | {wide}|\n//! {wide}\n"
+        text = f"fn f() {{}} // {wide}\n{comments}"
         files = self.write({"a.rs": text, "b.md": f"{wide}\n```\n{wide}\n```\n[a]: {'b' * 120}\n", "c.py": wide})
         problems = [problem.split(" ")[0] for problem in line_width.report(files)]
         self.assertEqual(problems, ["a.rs:2:", "a.rs:6:", "a.rs:8:", "b.md:1:"])

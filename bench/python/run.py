@@ -263,9 +263,9 @@ def main() -> None:
             restarted = pool.submit(killed_later, folder, "anew.jsonl", "--overwrite")
         figures |= {name: killed_run.result() for name, killed_run in later.items()}
         figures["killed, restarted from the beginning"] = restarted.result()
-        for name, figure in figures.items():
-            if name.startswith("killed"):
-                note(f"{name}: {figure}")
+        for key, figure in figures.items():
+            if key.startswith("killed"):
+                note(f"{key}: {figure}")
     kept = [figure for name, figure in figures.items() if name.startswith("killed, .")]
     attempts = "attempts at the server for a line"
     # Those that were killed at the same times as the run that is restarted.
