@@ -268,7 +268,7 @@ def main() -> None:
                 note(f"{key}: {figure}")
     kept = [figure for name, figure in figures.items() if name.startswith("killed, .")]
     attempts = "attempts at the server for a line"
-    # Those that were killed at the same times as the run that is restarted.
+    # Only these files were killed at the same times as the run that is restarted.
     most = max(killed_run[attempts] for name, killed_run in figures.items() if name in later)
     restart = figures["killed, restarted from the beginning"][attempts]
     bars = [

@@ -38,8 +38,8 @@
 //!
 //! # Guarantees
 //!
-//! Of [`Broker`]. A remote store differs in when it takes the slots of a member that it does not
-//! hear.
+//! These are the guarantees of [`Broker`]. A remote store differs in when it takes the slots of a
+//! member that it does not hear.
 //!
 //! - The leases of connected members never exceed the smallest cap that a member has reported,
 //!   except if members claim more when they reconnect, or if a cap is lowered. Then nothing is

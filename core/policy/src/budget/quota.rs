@@ -431,13 +431,13 @@ impl Quota {
         self.from_headers = true;
     }
 
-    /// Restores the configured limit, because the announced one belongs to another window. Does
-    /// nothing if no limit is configured.
-    pub(super) fn restore_configured(&mut self, now: Instant) {
-        if let Some(limit) = self.configured {
-            self.apply_limit(now, limit, self.kind.window());
-            self.from_headers = false;
-        }
+    /// Restores the configured limit, because the announced one concerns other calls. Returns
+    /// `false`, and does nothing, if no limit is configured.
+    pub(super) fn restore_configured(&mut self, now: Instant) -> bool {
+        let Some(limit) = self.configured else { return false };
+        self.apply_limit(now, limit, self.kind.window());
+        self.from_headers = false;
+        true
     }
 
     /// Updates the provider window from a response that reported `remaining`. A value above the

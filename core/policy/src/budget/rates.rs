@@ -182,13 +182,7 @@ impl RateBudgets {
 
     /// Forgets the limits that rate headers announced. Configured limits are in force again.
     pub fn forget_announced(&mut self, now: Instant) {
-        self.quotas.retain_mut(|quota| {
-            let is_announced = quota.from_headers;
-            if is_announced {
-                quota.restore_configured(now);
-            }
-            !is_announced || quota.configured.is_some()
-        });
+        self.quotas.retain_mut(|quota| !quota.from_headers || quota.restore_configured(now));
         self.publish_has_limits();
     }
 
@@ -483,12 +477,7 @@ impl RateBudgets {
         {
             hint.is_daily = window == DAY;
             let wrong = if hint.is_daily { kind } else { daily };
-            self.quotas.retain_mut(|quota| {
-                if quota.kind == wrong {
-                    quota.restore_configured(now);
-                }
-                quota.kind != wrong || quota.configured.is_some()
-            });
+            self.quotas.retain_mut(|quota| quota.kind != wrong || quota.restore_configured(now));
         }
         if hint.is_daily { (daily, DAY) } else { (kind, inferred.or(known).unwrap_or(MINUTE)) }
     }

@@ -114,10 +114,7 @@ impl CooldownTable {
         };
         let ends = if asked_since { sent + delay } else { now + delay };
         if !asked_since || ends > now {
-            let held = entry.filter(|entry| entry.state == EntryState::Held);
-            let until = ends + retry_after_jitter(delay, jitter);
-            let until = held.map_or(until, |entry| entry.until.max(until));
-            self.insert(key, Entry { until, state: EntryState::Held });
+            self.hold_until(key, ends + retry_after_jitter(delay, jitter));
         }
         !asked_since
     }
@@ -136,8 +133,8 @@ impl CooldownTable {
         is_probe
     }
 
-    /// Refuses calls of the key at least until `until`, for which the whole target was to wait.
-    pub fn resume(&mut self, key: u64, until: Instant) {
+    /// Refuses calls of the key until `until`, or longer if they are refused for longer already.
+    pub fn hold_until(&mut self, key: u64, until: Instant) {
         let held = self.entries.get(&key).filter(|entry| entry.state == EntryState::Held);
         let until = held.map_or(until, |entry| entry.until.max(until));
         self.insert(key, Entry { until, state: EntryState::Held });

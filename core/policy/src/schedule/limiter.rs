@@ -288,7 +288,7 @@ impl Limiter {
     pub(super) fn view(&self, now: Instant, in_flight: usize) -> Option<AdaptiveView> {
         let AdaptiveLimit { limit, .. } = self.adaptive.as_deref()?;
         let lately = |at: Instant| now.saturating_duration_since(at) <= SATURATION_WINDOW;
-        // Of the first token for targets, and of the whole call for tools.
+        // Targets have an objective for first tokens, tools one for the whole call.
         let objective = limit.settings.objective.or(limit.settings.latency);
         Some(AdaptiveView {
             limit: LimitView { objective, ..limit.view(now) },

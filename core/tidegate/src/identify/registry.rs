@@ -178,14 +178,10 @@ impl Registry {
         facts: &RequestFacts,
     ) -> (Arc<Target>, Option<u64>) {
         let model = facts.model.as_deref();
-        let credential = credential(uri, headers).map(stable_part);
         if let Some(target) = self.configured(uri, model) {
-            let key = key_of(self.hasher.hash_one(credential), self.hasher.hash_one(model));
-            if facts.route == Route::Inference {
-                target.on_key(key);
-            }
-            return (target.clone(), Some(key));
+            return (target.clone(), self.cooldown_key(target, uri, headers, facts));
         }
+        let credential = credential(uri, headers).map(stable_part);
         let what = (uri.scheme_str(), uri.authority().map(|a| a.as_str()), credential, model);
         let key = self.hasher.hash_one(what);
         let now = u64::try_from(clock::now().saturating_duration_since(self.began).as_millis());
@@ -222,6 +218,26 @@ impl Registry {
         }
         let target = self.create("others".to_owned(), "@others", &found, Target::new_shared);
         (found.entry(OTHERS).or_insert(UnconfiguredTarget::new(target)).touch(now), Some(key))
+    }
+
+    /// Returns the key of a request in the cool-downs of a configured target, and records its use.
+    /// `None` if the target is a pool, which has none.
+    fn cooldown_key(
+        &self,
+        target: &Target,
+        uri: &Uri,
+        headers: &HeaderMap,
+        facts: &RequestFacts,
+    ) -> Option<u64> {
+        if target.pool().is_some() {
+            return None;
+        }
+        let credential = self.hasher.hash_one(credential(uri, headers).map(stable_part));
+        let key = key_of(credential, self.hasher.hash_one(facts.model.as_deref()));
+        if facts.route == Route::Inference {
+            target.on_key(key);
+        }
+        Some(key)
     }
 
     /// Logs, once per gate, that requests match no configured target. Otherwise, nothing would show

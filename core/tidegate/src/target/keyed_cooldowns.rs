@@ -149,7 +149,7 @@ impl KeyedCooldowns {
 
     /// Continues a cool-down of the whole target, until `until`, as that of the key.
     pub(super) fn resume(&self, key: u64, until: Instant) {
-        self.cooldowns.lock().resume(key, until);
+        self.cooldowns.lock().hold_until(key, until);
     }
 
     /// Waits until the cool-down of the key ends. Returns immediately if the key is not in a

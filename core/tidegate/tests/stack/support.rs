@@ -14,7 +14,7 @@ use tidegate::config::{EngineMetricsPolicy, Target};
 use tidegate::{Context, Error, ErrorKind, Gate, RequestBody, ResponseBody, Transport};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::subscriber::{DefaultGuard, Interest, set_default, set_global_default};
+use tracing::subscriber::{DefaultGuard, set_default, set_global_default};
 use tracing::{Event, Level, Metadata, Subscriber};
 
 pub const SECOND: Duration = Duration::from_secs(1);
@@ -167,8 +167,9 @@ pub struct LogLines(Arc<Mutex<Vec<String>>>);
 impl LogLines {
     /// Collects the lines of this thread until the guard is dropped.
     pub fn collect() -> (Self, DefaultGuard) {
-        // Fails if an earlier test has set it.
-        let _ = set_global_default(Ignored);
+        // For threads that collect no lines: the first of them to reach an event could otherwise
+        // disable the event for all threads. Fails if an earlier test has set it.
+        let _ = set_global_default(Self::default());
         let lines = Self::default();
         (lines.clone(), set_default(lines))
     }
@@ -190,34 +191,6 @@ impl Subscriber for LogLines {
         event.record(&mut line);
         self.0.lock().push(line.0);
     }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
-/// Ignores the events of threads that collect none. Without it, a thread that is the first to reach
-/// an event could disable the event for all threads.
-struct Ignored;
-
-impl Subscriber for Ignored {
-    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
-        Interest::sometimes()
-    }
-
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        false
-    }
-
-    fn event(&self, _: &Event<'_>) {}
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
         Id::from_u64(1)

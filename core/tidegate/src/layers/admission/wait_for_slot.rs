@@ -51,7 +51,6 @@ async fn acquire(call: &Call) -> Result<Permit, Error> {
     }
     let group_wait = call.begin_group_wait();
     let keyed = call.keyed_cooldown();
-    let was_single = keyed.is_none();
     let permit = match keyed {
         None => match enter(call, checked_ticket(call)?) {
             Ok(Entered::Admitted(permit)) => Ok(permit),
@@ -62,7 +61,7 @@ async fn acquire(call: &Call) -> Result<Permit, Error> {
     };
     // Calls with other keys may have come while this call was queued.
     let permit = match (permit, call.keyed_cooldown()) {
-        (Ok(permit), Some((cooldowns, key))) if was_single && !cooldowns.admit(key) => {
+        (Ok(permit), Some((cooldowns, key))) if keyed.is_none() && !cooldowns.admit(key) => {
             Box::pin(acquire_keyed(call, cooldowns, key, Some(permit))).await
         }
         (permit, _) => permit,
