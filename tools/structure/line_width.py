@@ -8,7 +8,7 @@ from pathlib import Path
 #: The limit in columns.
 MAX_COLUMNS = 100
 #: Files that are generated.
-GENERATED = ("docs/reference/", "bench/RESULTS.md")
+GENERATED = ("docs/reference/", "bench/RESULTS.md", "bench/pool/results.md")
 
 _COMMENT = re.compile(r"\s*//[/!]?( |$)")
 _COMMENT_MARK = re.compile(r"^\s*//[/!]?")
