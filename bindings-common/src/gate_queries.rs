@@ -5,19 +5,9 @@ use std::collections::BTreeMap;
 use http::Uri;
 use parking_lot::Mutex;
 use serde_json::Value;
-use tidegate::config::Mode;
 use tidegate::{Error, Gate};
 
 use crate::request::malformed;
-
-/// Returns the name of a mode as the configuration spells it: `enforce`, `observe` or `off`.
-pub fn mode_name(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Enforce => "enforce",
-        Mode::Observe => "observe",
-        Mode::Off => "off",
-    }
-}
 
 /// Returns the name of the configured target that receives a request to this URL. `model` is the
 /// model that the request names; `None` if it names none. Returns `None` if no configured target

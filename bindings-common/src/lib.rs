@@ -33,7 +33,7 @@ pub use context::{ContextOptions, remaining};
 pub use custom_transport::{ExchangeHandle, ExchangeOffer, OriginalHead, transport_error, unread_body};
 pub use error::{error_from_parts, response_closed, used_after_fork};
 pub use fake_target::FakeTargetHandle;
-pub use gate_queries::{DynamicReplicas, mode_name, target_for};
+pub use gate_queries::{DynamicReplicas, target_for};
 pub use item_window::MapWindow;
 pub use request::{append_header, new_request, remove_redundant_host};
 pub use result_queue::ResultQueue;

@@ -10,8 +10,8 @@ use serde_json::Value;
 use tidegate::transport::{Http, ProxyRules};
 use tidegate::{Client, Config, RequestBody, Transport, config_file};
 use tidegate_bindings::{
-    DynamicReplicas, FailureMode, SlotHandle, ToolRequestHandle, error_from_parts, from_json, mode_name,
-    seconds, target_for, to_json,
+    DynamicReplicas, FailureMode, SlotHandle, ToolRequestHandle, error_from_parts, from_json, seconds,
+    target_for, to_json,
 };
 use tidegate_testing::replaced_network::{self, Worlds};
 
@@ -165,7 +165,7 @@ impl Gate {
     /// The mode of the gate: `enforce`, `observe` or `off`.
     #[napi(getter)]
     pub fn mode(&self) -> Result<&'static str> {
-        Ok(mode_name(self.current()?.gate.mode()))
+        Ok(self.current()?.gate.mode().as_str())
     }
 
     /// Returns the name of the configured target that receives a request to this URL for this

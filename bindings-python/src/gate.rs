@@ -13,7 +13,7 @@ use tidegate::transport::{Foreign, ProxyRules};
 use tidegate::{Client, Config, Error, RequestBody, Transport, config_file};
 use tidegate_bindings::{
     DynamicReplicas, FailureMode, OriginalHead, RuntimeBound, SlotHandle, ToolRequestHandle, from_json,
-    mode_name, target_for, to_json,
+    target_for, to_json,
 };
 use tidegate_testing::replaced_network::{self, Worlds};
 
@@ -215,7 +215,7 @@ impl Gate {
     /// The mode of the gate: `enforce`, `observe` or `off`.
     #[getter]
     fn mode(&self, py: Python<'_>) -> PyResult<&'static str> {
-        self.with(py, |open| mode_name(open.gate.mode()))
+        self.with(py, |open| open.gate.mode().as_str())
     }
 
     /// A value that identifies the trusted TLS authorities which the environment named when the

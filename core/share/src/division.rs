@@ -414,11 +414,7 @@ impl Division {
         for (&id, account) in &mut self.accounts {
             let others_short = short > usize::from(account.is_short()) || total > cap;
             let others_owed = account.leased > account.fair && (owed > 0 || total > cap);
-            let role = match self.observers.iter().position(|observer| *observer == id) {
-                Some(0) => LimitRole::Leader,
-                Some(_) => LimitRole::Deputy,
-                None => LimitRole::Follower,
-            };
+            let role = LimitRole::from_position(self.observers.iter().position(|observer| *observer == id));
             let appointment = is_adaptive.then_some(Appointment { role, term });
             // The fair number matters only while others are short.
             let fair = if others_short { account.fair } else { account.told.fair };

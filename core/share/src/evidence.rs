@@ -25,6 +25,16 @@ pub enum LimitRole {
 }
 
 impl LimitRole {
+    /// Returns the role of the member at this position among the observers, or `None` if it is not
+    /// among them.
+    pub fn from_position(position: Option<usize>) -> Self {
+        match position {
+            Some(0) => Self::Leader,
+            Some(_) => Self::Deputy,
+            None => Self::Follower,
+        }
+    }
+
     /// Returns `true` if the member sees the events of its own calls only.
     pub fn is_follower(&self) -> bool {
         *self == Self::Follower

@@ -2,14 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Appointment, LeaseTimes, LeaseUpdate, Report};
+use super::{Appointment, BROKER_SEARCH_TIME, LeaseTimes, LeaseUpdate, Report};
 use crate::evidence::LimitRole;
 
 /// Delay before slots are wanted again after granted slots could not be used. Doubles up to
 /// [`MAX_RETRY_DELAY`].
 const RETRY_DELAY: Duration = Duration::from_millis(20);
-/// Time without a broker after which a member that has no lease uses a part of the cap.
-const JOINS_WITHIN: Duration = Duration::from_secs(1);
 /// Mean time for which a member keeps a contended slot that others want, but are not owed.
 const CONTENDED_TIME: Duration = Duration::from_millis(250);
 /// Maximum of [`RETRY_DELAY`].
@@ -252,7 +250,7 @@ impl Lease {
         let SlotUse { in_flight, waiting, .. } = *usage;
         if self.state == State::New {
             // The driver looks for a broker from now on.
-            self.state = State::Lost { begins: now, ends: now + JOINS_WITHIN };
+            self.state = State::Lost { begins: now, ends: now + BROKER_SEARCH_TIME };
         }
         self.peak = self.peak.max(in_flight);
         if in_flight >= self.slots && std::mem::take(&mut self.unused) > 0 {
@@ -369,7 +367,9 @@ impl Lease {
         let is_suspended = heard + self.times.renewal <= now;
         self.state = match self.lost.take() {
             Some(lost) => lost,
-            None if is_suspended => State::Lost { begins: now + JOINS_WITHIN, ends: now + JOINS_WITHIN },
+            None if is_suspended => {
+                State::Lost { begins: now + BROKER_SEARCH_TIME, ends: now + BROKER_SEARCH_TIME }
+            }
             None => State::Lost { begins: now, ends: heard + self.times.lease },
         };
         self.update.others_short = false;

@@ -86,6 +86,8 @@ pub const RENEWAL_TIME: Duration = Duration::from_millis(1_500);
 /// Time for which a new broker waits for the members of its predecessor: 1.6 s. Longer than
 /// [`RENEWAL_TIME`], so a member that does not rejoin admits nothing when its slots are granted.
 pub const REJOIN_TIME: Duration = Duration::from_millis(1_600);
+/// Time without a broker after which a member that has no lease uses a part of the limits: 1 s.
+pub(crate) const BROKER_SEARCH_TIME: Duration = Duration::from_secs(1);
 /// Time after the last message of a member until a remote store frees its slots: 8 s.
 pub const LEASE_TIME: Duration = Duration::from_secs(8);
 

@@ -320,7 +320,7 @@ impl Error {
 
 /// Returns the URL and the problem of each of these replicas as text. Names at most 8.
 pub(crate) fn list_replica_problems(replicas: &[ReplicaView]) -> String {
-    let problem = |replica: &ReplicaView| replica.problem.unwrap_or(replica.state);
+    let problem = |replica: &ReplicaView| replica.problem.unwrap_or(replica.state.as_str());
     let named = replicas.iter().take(8).map(|replica| format!("{}: {}", replica.url, problem(replica)));
     let mut named: Vec<String> = named.collect();
     if replicas.len() > named.len() {

@@ -51,7 +51,7 @@ pub use self::types::{
 };
 use self::{affinity_key::Counts, partners::Partners, poll_schedule::PollSchedule};
 use self::{prefix_cache::PrefixCache, replica::Replica};
-use crate::{adaptive::AdaptiveView, kv};
+use crate::{adaptive::AdaptiveView, kv, labels::labelled};
 use tidegate_protocol::duration;
 pub use tidegate_protocol::request::Affinity;
 pub use tidegate_protocol::vllm::{EngineMetrics, Model};
@@ -131,6 +131,25 @@ pub struct PlacedCall {
     cache: u64,
 }
 
+labelled! {
+    /// How far a replica may be used.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ReplicaState {
+        /// Healthy.
+        In = "in",
+        /// Healthy, in slow start.
+        Starting = "starting",
+        /// Ejected.
+        Suspect = "suspect",
+        /// Ejected, and its unanswered calls are cancelled.
+        Down = "down",
+        /// Half open: one call at a time.
+        Trial = "trial",
+        /// No longer a member, finishes its calls.
+        Draining = "draining",
+    }
+}
+
 /// The state of a replica for snapshots and metrics.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReplicaView {
@@ -138,10 +157,8 @@ pub struct ReplicaView {
     pub id: ReplicaId,
     /// The replica's base URL.
     pub url: Arc<str>,
-    /// The state: `in` (healthy), `starting` (healthy, in slow start), `suspect` (ejected), `down`
-    /// (ejected, its unanswered calls are cancelled), `trial` (half open: one call at a time) or
-    /// `draining` (no longer a member, finishes its calls).
-    pub state: &'static str,
+    /// How far the replica may be used.
+    pub state: ReplicaState,
     /// Whether calls may be sent to the replica now. Also `true` for an ejected replica that stays
     /// eligible because more than half of the pool would be ejected.
     pub is_eligible: bool,
@@ -516,7 +533,7 @@ impl Placement {
         let view = |(_, replica): (usize, &Replica)| ReplicaView {
             id: replica.placed.id,
             url: replica.placed.url.clone(),
-            state: if replica.draining { "draining" } else { replica.health.state_name() },
+            state: if replica.draining { ReplicaState::Draining } else { replica.health.replica_state() },
             is_eligible: replica.is_open(now),
             weight: replica.member.weight,
             share: replica.health.share(now),

@@ -3,11 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use crate::LeaseTimes;
 use crate::rates::{Advance, Amounts, Correction, Draw, MAX_AMOUNT, MAX_CORRECTIONS, RateLimit, StockTime};
+use crate::{BROKER_SEARCH_TIME, LeaseTimes};
 
-/// Time without a broker after which a member uses a part of the limits.
-const JOINS_WITHIN: Duration = Duration::from_secs(1);
 /// The number of members to assume if no broker was ever heard.
 const UNKNOWN_MEMBERS: u32 = 10;
 /// Corrections of charges within this time are sent as one.
@@ -128,7 +126,7 @@ impl RateStock {
     /// Returns which amounts the member may charge now.
     pub fn terms(&self, now: Instant) -> RateTerms {
         match self.state {
-            State::New => RateTerms::Nothing(Some(now + JOINS_WITHIN)),
+            State::New => RateTerms::Nothing(Some(now + BROKER_SEARCH_TIME)),
             State::Joined { lost_until: Some(until), .. } if until <= now => self.part(),
             State::Joined { .. } => RateTerms::Advance,
             State::Alone if self.strict => RateTerms::Nothing(None),
@@ -173,7 +171,7 @@ impl RateStock {
     /// Records that the first call is made, so that the driver looks for a broker from now on.
     pub fn begin(&mut self, now: Instant) {
         if self.state == State::New {
-            self.state = State::Lost { until: now + JOINS_WITHIN };
+            self.state = State::Lost { until: now + BROKER_SEARCH_TIME };
         }
     }
 
@@ -266,8 +264,9 @@ impl RateStock {
     /// windows.
     pub fn join(&mut self, now: Instant, limits: Vec<RateLimit>, past: Vec<Correction>) -> Draw {
         let lost_until = if let State::Lost { until } = self.state { Some(until) } else { None };
-        let unknown = lost_until
-            .map_or(Duration::MAX, |until| now.saturating_duration_since(until).saturating_add(JOINS_WITHIN));
+        let unknown = lost_until.map_or(Duration::MAX, |until| {
+            now.saturating_duration_since(until).saturating_add(BROKER_SEARCH_TIME)
+        });
         // What is left was given before the broker was lost.
         self.expire(now);
         self.parts.clear();
@@ -331,7 +330,7 @@ impl RateStock {
     /// not change when a part of the limits is in force.
     pub fn on_lost(&mut self, now: Instant) {
         if let State::Joined { lost_until, .. } = self.state {
-            self.state = State::Lost { until: lost_until.unwrap_or(now + JOINS_WITHIN) };
+            self.state = State::Lost { until: lost_until.unwrap_or(now + BROKER_SEARCH_TIME) };
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::Admission;
 use crate::clock::now;
 use crate::error::{Error, list_replica_problems};
+use crate::placement::ReplicaState;
 use crate::schedule::Rule;
 
 /// Minimum time between two outages of a target that are logged. A server that is overloaded may
@@ -61,7 +62,7 @@ impl Admission {
         let mut replicas = state.scheduler.replicas(now);
         drop(state);
         let name = self.name();
-        replicas.retain(|replica| replica.state != "draining");
+        replicas.retain(|replica| replica.state != ReplicaState::Draining);
         if replicas.is_empty() {
             tracing::warn!(target = %name, "the pool {name} has no replica, so its calls cannot be sent");
             return;

@@ -84,7 +84,7 @@ struct Inner {
     sent_at: Instant,
     first_token_at: OnceLock<Instant>,
     /// Number of output deltas (stream events with content) that have arrived so far.
-    tokens: AtomicU64,
+    deltas: AtomicU64,
     seen: Mutex<Seen>,
 }
 
@@ -95,8 +95,6 @@ pub(crate) struct Seen {
     pub(crate) status: Option<u16>,
     /// The token usage that the provider reported. `None` if it has reported none yet.
     pub(crate) usage: Option<Usage>,
-    /// Number of output deltas in the whole response body. 0 until the body has ended.
-    pub(crate) deltas: u64,
     /// `true` once the event that ends the provider's stream was received.
     pub(crate) is_complete: bool,
     /// `true` once an error event, or the event of a failed response, was received.
@@ -122,7 +120,7 @@ impl ExchangeRecord {
         Self(Arc::new(Inner {
             sent_at,
             first_token_at: OnceLock::new(),
-            tokens: AtomicU64::new(0),
+            deltas: AtomicU64::new(0),
             seen: Mutex::default(),
         }))
     }
@@ -166,15 +164,15 @@ impl ExchangeRecord {
             <= MAX_UNREAD.max(took.unwrap_or_default().mul_f64(MAX_UNREAD_SHARE))
     }
 
-    /// Sets the number of output tokens that have arrived so far. Each delta counts as one token.
-    pub(crate) fn set_tokens(&self, tokens: u64) {
-        self.0.tokens.store(tokens, Ordering::Relaxed);
+    /// Sets the number of output deltas that have arrived so far.
+    pub(crate) fn set_deltas(&self, deltas: u64) {
+        self.0.deltas.store(deltas, Ordering::Relaxed);
     }
 
-    /// Returns the number of output tokens that have arrived so far. Each delta counts as one
-    /// token.
-    pub(crate) fn tokens(&self) -> u64 {
-        self.0.tokens.load(Ordering::Relaxed)
+    /// Returns the number of output deltas that have arrived so far. Each counts as one token until
+    /// the provider reports its usage.
+    pub(crate) fn deltas(&self) -> u64 {
+        self.0.deltas.load(Ordering::Relaxed)
     }
 
     /// Returns what was observed of the response so far.

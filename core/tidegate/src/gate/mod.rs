@@ -404,11 +404,7 @@ impl Gate {
         let now = clock::now();
         let targets = self.0.identify.targets();
         Snapshot {
-            mode: match self.mode() {
-                Mode::Enforce => "enforce",
-                Mode::Observe => "observe",
-                Mode::Off => "off",
-            },
+            mode: self.mode().as_str(),
             draining: self.0.identify.open().is_err(),
             active: self.0.active.count(),
             targets: targets

@@ -63,13 +63,6 @@ const CLASSES: &[&str] = &[
     RETRIED_ELSEWHERE,
     REPLICA_DOWN,
 ];
-const GIVE_UP_REASONS: &[GiveUpReason] = &[
-    GiveUpReason::Final,
-    GiveUpReason::Unsafe,
-    GiveUpReason::Attempts,
-    GiveUpReason::Budget,
-    GiveUpReason::Deadline,
-];
 
 /// Label values for the causes of cool-downs: the provider requested one with `Retry-After`, or
 /// attempts failed repeatedly.
@@ -153,7 +146,7 @@ impl TargetMetrics {
             ("direction", DIRECTIONS.to_vec()),
             ("class", CLASSES.to_vec()),
             ("cause", CLASSES.iter().copied().chain(moves).collect()),
-            ("why", GIVE_UP_REASONS.iter().map(|why| why.as_str()).collect()),
+            ("why", GiveUpReason::ALL.iter().map(|why| why.as_str()).collect()),
             ("kind", HOLDS.to_vec()),
             ("decision", decisions().collect()),
             ("budget", BudgetKind::ALL.iter().map(|kind| kind.as_str()).collect()),
@@ -381,7 +374,7 @@ impl TargetCounter {
     fn labels(self, is_pool: bool) -> Box<dyn Iterator<Item = &'static str>> {
         match self {
             Self::Retries | Self::Failures => Box::new(CLASSES.iter().copied()),
-            Self::GaveUp => Box::new(GIVE_UP_REASONS.iter().map(|why| why.as_str())),
+            Self::GaveUp => Box::new(GiveUpReason::ALL.iter().map(|why| why.as_str())),
             Self::CoolDowns => Box::new(HOLDS.into_iter()),
             Self::Fallbacks => Box::new(fallback_reasons().map(Reason::as_str)),
             Self::Hedges => {

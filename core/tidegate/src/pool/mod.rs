@@ -35,6 +35,7 @@ use crate::admission::Admission;
 use crate::body::RequestBody;
 use crate::config::{PoolConfig, ReplicaSource, TargetConfig};
 use crate::error::{Error, ErrorKind, Reason};
+use crate::placement::ReplicaState;
 use crate::schedule::Rule;
 use crate::transport::Transport;
 
@@ -185,7 +186,7 @@ impl TargetPool {
         let replicas = self.admission.replicas();
         let urls: Vec<&Arc<str>> = replicas
             .iter()
-            .filter(|replica| replica.state != "draining")
+            .filter(|replica| replica.state != ReplicaState::Draining)
             .map(|replica| &replica.url)
             .collect();
         match (self.addresses.next_turn().checked_rem(urls.len()), &self.source) {

@@ -71,7 +71,7 @@ impl ReplicaSnapshot {
             in_flight: slots.map_or(0, |slots| slots.in_flight),
             kv: slots.and_then(|slots| slots.kv.as_ref()).map(KvSnapshot::from),
             url: view.url,
-            state: view.state,
+            state: view.state.as_str(),
             weight: view.weight,
             share: view.share,
             ejections: view.ejections,

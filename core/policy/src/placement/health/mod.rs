@@ -41,7 +41,7 @@ use fastrand::Rng;
 use self::ejection_causes::{Cause, Causes, Evidence};
 pub(super) use self::rejections::OtherReplicas;
 use self::{busy_period::BusyPeriod, probe_trust::Probes, rejections::Rejections};
-use super::{Fault, PlacedCall};
+use super::{Fault, PlacedCall, ReplicaState};
 use crate::push_bounded;
 use tidegate_protocol::{duration, request::Affinity};
 
@@ -153,14 +153,14 @@ impl Health {
         Self { settings, starting: starts.then_some(now), is_alone: true, ..Self::default() }
     }
 
-    /// Returns the name of the state in snapshots and metrics.
-    pub(super) fn state_name(&self) -> &'static str {
+    /// Returns the state of a replica that is a member and has this health.
+    pub(super) fn replica_state(&self) -> ReplicaState {
         match self.state {
-            HealthState::In if self.starting.is_some() => "starting",
-            HealthState::In => "in",
-            HealthState::Suspect => "suspect",
-            HealthState::Down => "down",
-            HealthState::Trial => "trial",
+            HealthState::In if self.starting.is_some() => ReplicaState::Starting,
+            HealthState::In => ReplicaState::In,
+            HealthState::Suspect => ReplicaState::Suspect,
+            HealthState::Down => ReplicaState::Down,
+            HealthState::Trial => ReplicaState::Trial,
         }
     }
 

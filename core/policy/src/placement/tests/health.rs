@@ -56,7 +56,7 @@ fn silence_ejects_at_most_half_of_the_pool() {
     }
     let later = now + 5 * S;
     assert_eq!(pool.eligible(later).len(), 2);
-    assert!(pool.view(later).iter().all(|replica| replica.state == "down"));
+    assert!(pool.view(later).iter().all(|replica| replica.state == ReplicaState::Down));
     assert_eq!(pool.take_stranded().len(), 2, "nor are the calls of the others called back");
 }
 
@@ -304,9 +304,13 @@ fn every_ejection_ends() {
             pool.accept(at, place);
             pool.accept(at, place);
         }
-        assert!(pool.view(at + 60 * S).iter().all(|replica| ["in", "starting"].contains(&replica.state)));
+        assert!(
+            pool.view(at + 60 * S)
+                .iter()
+                .all(|replica| [ReplicaState::In, ReplicaState::Starting].contains(&replica.state))
+        );
         pool.eligible(at + 60 * S);
-        assert!(pool.view(at + 60 * S).iter().all(|replica| replica.state == "in"));
+        assert!(pool.view(at + 60 * S).iter().all(|replica| replica.state == ReplicaState::In));
     }
 }
 
@@ -423,7 +427,11 @@ fn probes_that_never_succeeded_are_ignored_once_calls_are_accepted() {
             eligible.iter().for_each(|at| pool.accept(now, at));
         }
         assert_eq!(waited, 0, "{bad:?}");
-        assert!(pool.view(now).iter().all(|replica| replica.state == "in"), "{bad:?}: {:?}", pool.view(now));
+        assert!(
+            pool.view(now).iter().all(|replica| replica.state == ReplicaState::In),
+            "{bad:?}: {:?}",
+            pool.view(now)
+        );
         // As soon as a probe succeeds, probes count again.
         pool.probe_all_ok(now);
         pool.take_down(now, 0);

@@ -20,7 +20,7 @@ fn removed_replica_finishes_its_calls() {
     assert!(pool.set_members(now, &[all[0].clone()]).is_empty());
     assert_eq!(pool.eligible(now), ReplicaSet::one(0));
     assert_eq!(pool.view(now).len(), 2, "the one without calls is gone");
-    assert_eq!(pool.view(now)[1].state, "draining");
+    assert_eq!(pool.view(now)[1].state, ReplicaState::Draining);
     assert_eq!(pool.on_ended(call), Some(1));
     assert_eq!(pool.view(now).len(), 1);
     // The index is free for the next replica.

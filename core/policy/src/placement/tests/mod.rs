@@ -88,7 +88,7 @@ impl Placement {
     }
 
     fn state(&self, now: Instant, at: usize) -> &'static str {
-        self.view(now)[at].state
+        self.view(now)[at].state.as_str()
     }
 
     fn observe_metrics(&mut self, now: Instant, at: usize, running: f64, waiting: f64) {

@@ -117,6 +117,6 @@ proptest! {
             let _ = pool.on_ended(call);
         }
         prop_assert!(pool.known().all(|(_, replica)| replica.load.awaiting_tokens == 0 && replica.load.tokens == 0));
-        prop_assert!(pool.view(now).iter().all(|replica| replica.state != "draining"));
+        prop_assert!(pool.view(now).iter().all(|replica| replica.state != ReplicaState::Draining));
     }
 }

@@ -80,7 +80,7 @@ pub(super) fn settle(call: &Call, permit: &mut Permit, exchange: &ExchangeRecord
         to_first_token: exchange.first_token_at().map(|first| first.saturating_duration_since(sent_at)),
         to_end: now.saturating_duration_since(sent_at),
     });
-    let (produced, Seen { usage, is_complete, .. }) = (exchange.tokens(), exchange.seen());
+    let (produced, Seen { usage, is_complete, .. }) = (exchange.deltas(), exchange.seen());
     // Some servers report zeros instead of what they did not count.
     let with_input = |usage: Usage| {
         let input = if usage.input > 0 { usage.input } else { call.expected().input };

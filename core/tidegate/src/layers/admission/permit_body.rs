@@ -88,7 +88,7 @@ impl PermitBody {
     /// tokens to the scheduler, and the length of the response to the estimator.
     fn follow(&mut self) {
         let (Some((permit, _)), Some(exchange)) = (&mut self.permit, &self.exchange) else { return };
-        let tokens = exchange.tokens();
+        let tokens = exchange.deltas();
         self.progress.set(tokens);
         let expected = self.call.target().expected();
         expected.observe(self.call.facts(), self.call.tenant(), &mut self.sample, tokens);
@@ -124,7 +124,7 @@ impl PermitBody {
         if let Some(exchange) = &self.exchange {
             let seen = exchange.seen();
             if seen.is_complete {
-                let tokens = exchange.tokens();
+                let tokens = exchange.deltas();
                 let output = seen.usage.map_or(tokens, |usage| usage.output.max(tokens));
                 // With 0 tokens, the limit does not compute the time between the tokens of a
                 // stream.

@@ -86,7 +86,7 @@ impl Drop for OpenRecord {
         if let Some(exchange) = last.and_then(|last| last.exchange.as_ref()).filter(|_| call.is_inference())
             && let Some(first) = exchange.first_token_at()
         {
-            let deltas = exchange.seen().deltas;
+            let deltas = exchange.deltas();
             call.target().metrics().upstream_ttft(first.saturating_duration_since(exchange.sent_at()));
             let tokens = usage.map_or(deltas, |usage| usage.output.max(deltas));
             if outcome == Outcome::Completed && tokens > 1 && exchange.was_read_promptly(now) {

@@ -151,7 +151,7 @@ impl ObservedBody {
         if self.has_unexplained_failure() {
             self.exchange.update(|seen| seen.is_failed = true);
         }
-        self.exchange.set_tokens(self.observer.deltas());
+        self.exchange.set_deltas(self.observer.deltas());
     }
 
     /// Completes the exchange record at the end of the body.
@@ -161,12 +161,8 @@ impl ObservedBody {
     fn end(&mut self) -> Result<(), Error> {
         self.done = true;
         self.observe(None);
-        let deltas = self.observer.deltas();
         let end = self.observer.end();
-        self.exchange.update(|seen| {
-            seen.deltas = deltas;
-            seen.is_complete |= end == End::Complete;
-        });
+        self.exchange.update(|seen| seen.is_complete |= end == End::Complete);
         if end == End::Truncated && self.call.is_enforced() {
             let text = "the response ended without the provider's terminal event: it is incomplete";
             return Err(failed(&self.call, Error::new(ErrorKind::Truncated, text)));
@@ -278,8 +274,6 @@ impl Body for ObservedBody {
             }
             Some(Err(error)) => {
                 this.done = true;
-                let deltas = this.observer.deltas();
-                this.exchange.update(|seen| seen.deltas = deltas);
                 Some(Err(failed(&this.call, this.broken(error))))
             }
             None => this.end().err().map(Err),

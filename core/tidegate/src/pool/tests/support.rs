@@ -17,6 +17,7 @@ use crate::body::{RequestBody, ResponseBody};
 use crate::clock::now;
 use crate::config::{PoolConfig, RateConfig, ReplicaSource, TargetConfig};
 use crate::error::Error;
+use crate::placement::ReplicaState;
 use crate::pool::dns::{Addresses, Resolve};
 use crate::pool::health_checker::HealthChecker;
 use crate::schedule::SchedulerSettings;
@@ -93,7 +94,8 @@ impl PoolFixture {
 
     /// Returns `host:port` of each replica that is not draining.
     pub(super) fn replicas(&self) -> Vec<String> {
-        let present = self.admission.replicas().into_iter().filter(|view| view.state != "draining");
+        let present =
+            self.admission.replicas().into_iter().filter(|view| view.state != ReplicaState::Draining);
         present.map(|view| view.url.trim_start_matches("http://").to_owned()).collect()
     }
 }

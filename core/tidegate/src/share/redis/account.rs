@@ -29,7 +29,7 @@ const ANSWERS_WITHIN: Duration = Duration::from_millis(1_500);
 const SLOW_ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 /// Maximum time to join. If many members join at the same time, each takes the store several
 /// milliseconds.
-pub(super) const JOINS_WITHIN: Duration = Duration::from_secs(10);
+pub(super) const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time over which a store's members spread their attempts to join it again, for each of them.
 /// The script takes the longer to join one the more there are, with 1,000 up to 7 ms.
 const JOINS_APART: Duration = Duration::from_millis(8);
@@ -324,7 +324,7 @@ impl Account {
         let arguments = message.arguments(&self.id, self.division, silence);
         let script = scripts.of(&message);
         let usually = (3 * last_took).clamp(ANSWERS_WITHIN, SLOW_ANSWERS_WITHIN);
-        let within = if message.is_join() { JOINS_WITHIN } else { usually };
+        let within = if message.is_join() { JOIN_TIMEOUT } else { usually };
         let mut subscriber = connection.clone();
         let unsubscribing = async move {
             if let Some(unneeded) = unneeded {

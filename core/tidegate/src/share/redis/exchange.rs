@@ -361,11 +361,7 @@ impl Situation {
 
     /// Returns what a member does for an adaptive limit, or `None` if the limit is fixed.
     pub(super) fn appointment(&self, member: &str) -> Option<Appointment> {
-        let role = match self.observers.iter().position(|observer| &**observer == member) {
-            Some(0) => LimitRole::Leader,
-            Some(_) => LimitRole::Deputy,
-            None => LimitRole::Follower,
-        };
+        let role = LimitRole::from_position(self.observers.iter().position(|observer| &**observer == member));
         (!self.observers.is_empty()).then_some(Appointment { role, term: self.term })
     }
 }

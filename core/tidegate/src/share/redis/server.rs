@@ -12,7 +12,7 @@ use redis::{
 };
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::account::JOINS_WITHIN;
+use super::account::JOIN_TIMEOUT;
 use crate::config::{RedisUrl, ShareConfig};
 use crate::error::Error;
 
@@ -62,7 +62,7 @@ impl Server {
     }
 
     /// Connects. Everything that the store pushes is sent to `pushes`. Commands wait for their
-    /// answers without a maximum time, or in a cluster for [`JOINS_WITHIN`].
+    /// answers without a maximum time, or in a cluster for [`JOIN_TIMEOUT`].
     ///
     /// # Errors
     /// No server can be reached, or none accepts the login.
@@ -95,7 +95,7 @@ impl Server {
         let mut builder = ClusterClientBuilder::new(self.nodes())
             .use_protocol(ProtocolVersion::RESP3)
             .connection_timeout(CONNECTS_WITHIN)
-            .response_timeout(JOINS_WITHIN)
+            .response_timeout(JOIN_TIMEOUT)
             .push_sender(pushes);
         if self.url.tls {
             builder = builder.tls(TlsMode::Secure);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::*;
 use crate::cooldown::Hold;
 use crate::kv::{Forecast, Kv, KvReservation, Progress};
-use crate::placement::{Affinity, EngineMetrics, Fault, Observation};
+use crate::placement::{Affinity, EngineMetrics, Fault, Observation, ReplicaState};
 use crate::schedule::{GrantId, WaiterId};
 
 pub(super) const MODELS: [&str; 3] = ["a", "b", "c"];
@@ -339,7 +339,8 @@ impl PoolModel {
             assert!(wake.is_none_or(|wake| wake > self.now), "all that is due was done");
             self.now = (self.now + ms(7)).min(end);
             // The share of a starting replica grows continuously, and is read now and then.
-            let grows = self.scheduler.replicas(self.now).iter().any(|view| view.state == "starting");
+            let grows =
+                self.scheduler.replicas(self.now).iter().any(|view| view.state == ReplicaState::Starting);
             let early = wake.is_none_or(|wake| self.now < wake) && !grows;
             let went = self.settle();
             assert!(went == 0 || !early, "{went} went, and {wake:?} was when to ask");
@@ -563,7 +564,7 @@ impl PoolModel {
     fn serving(&self, ticket: &Ticket) -> Vec<ReplicaId> {
         let wants = ticket.wants.as_ref().expect("always");
         let views = self.scheduler.replicas(self.now);
-        let present = || views.iter().filter(|view| view.state != "draining");
+        let present = || views.iter().filter(|view| view.state != ReplicaState::Draining);
         // Replicas known to serve the model, otherwise those of which it is not known.
         let serves = |view: &&crate::placement::ReplicaView, unknown: bool| {
             let model = wants.model.as_deref();

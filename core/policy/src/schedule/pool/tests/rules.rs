@@ -1,6 +1,6 @@
 use super::*;
 use crate::cooldown::Hold;
-use crate::placement::{EngineMetrics, Fault, Observation, PollKind};
+use crate::placement::{EngineMetrics, Fault, Observation, PollKind, ReplicaState};
 use tidegate_config::OnFull;
 
 #[test]
@@ -389,7 +389,7 @@ fn draining_replica_leaves_with_its_last_call() {
     let held: Vec<_> = (0..4).map(|_| admit(&mut scheduler, now, &call("a", now))).collect();
     scheduler.set_members(now, &members(1..3));
     let views = scheduler.replicas(now);
-    assert_eq!(views.iter().filter(|view| view.state == "draining").count(), 1);
+    assert_eq!(views.iter().filter(|view| view.state == ReplicaState::Draining).count(), 1);
     assert_eq!(scheduler.view(now).limit, 4);
     let more: Vec<_> = (0..2).map(|_| admit(&mut scheduler, now, &call("a", now))).collect();
     assert!(more.iter().all(|grant| at(grant) == 2));
