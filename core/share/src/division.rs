@@ -97,7 +97,7 @@ struct Account {
     /// `virtual_time`.
     service: f64,
     /// The last update that was sent to the member.
-    told: LeaseUpdate,
+    last_update: LeaseUpdate,
 }
 
 /// How much of the calls of all a member has seen, for the choice of the leader of an adaptive
@@ -205,7 +205,7 @@ impl Division {
                 fair: cap,
                 part: 1.0,
                 service: self.virtual_time,
-                told: LeaseUpdate::default(),
+                last_update: LeaseUpdate::default(),
             };
             self.accounts.insert(id, account);
         } else if let Some((account, role)) = self.accounts.get_mut(&id).zip(report.role) {
@@ -417,9 +417,9 @@ impl Division {
             let role = LimitRole::from_position(self.observers.iter().position(|observer| *observer == id));
             let appointment = is_adaptive.then_some(Appointment { role, term });
             // The fair number matters only while others are short.
-            let fair = if others_short { account.fair } else { account.told.fair };
+            let fair = if others_short { account.fair } else { account.last_update.fair };
             let granted = granted.get(&id).copied().unwrap_or(0);
-            let told = account.told;
+            let last = account.last_update;
             let update = LeaseUpdate {
                 granted: 0,
                 others_short,
@@ -431,10 +431,10 @@ impl Division {
                 total,
                 appointment,
             };
-            let is_new = granted > 0 || update != LeaseUpdate { total, ..told };
+            let is_new = granted > 0 || update != LeaseUpdate { total, ..last };
             if is_new {
-                account.told = update;
-                updates.push((id, LeaseUpdate { granted, ..account.told }));
+                account.last_update = update;
+                updates.push((id, LeaseUpdate { granted, ..account.last_update }));
             }
         }
         updates
@@ -445,11 +445,11 @@ impl Division {
     pub(crate) fn refresh(&mut self, now: Instant, id: MemberId, presence: &Presence) -> Option<LeaseUpdate> {
         let total = self.leased(now, presence);
         let account = self.accounts.get_mut(&id)?;
-        if account.told.total == total {
+        if account.last_update.total == total {
             return None;
         }
-        account.told.total = total;
-        Some(account.told)
+        account.last_update.total = total;
+        Some(account.last_update)
     }
 
     /// Returns the total of all leases, and of the slots that are withheld.

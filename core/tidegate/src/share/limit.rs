@@ -27,7 +27,7 @@ pub(crate) enum SharedLimit {
 
 /// What a limit tells its store when it joins.
 #[derive(Debug)]
-pub(crate) enum Told {
+pub(crate) enum JoinMessage {
     Calls(Report),
     Rates(Draw),
     Placements(Placements),
@@ -53,11 +53,11 @@ impl SharedLimit {
     }
 
     /// Joins a broker. Returns what it must be told, or `None` if the limit was dropped.
-    pub(super) fn join(&self) -> Option<Told> {
+    pub(super) fn join(&self) -> Option<JoinMessage> {
         match self {
-            Self::Calls(kind, admission) => admission.upgrade()?.join_share(*kind).map(Told::Calls),
-            Self::Rates(budgets, set) => budgets.upgrade()?.join_share(*set).map(Told::Rates),
-            Self::Replicas(admission) => admission.upgrade()?.join_partners().map(Told::Placements),
+            Self::Calls(kind, admission) => admission.upgrade()?.join_share(*kind).map(JoinMessage::Calls),
+            Self::Rates(budgets, set) => budgets.upgrade()?.join_share(*set).map(JoinMessage::Rates),
+            Self::Replicas(admission) => admission.upgrade()?.join_partners().map(JoinMessage::Placements),
         }
     }
 

@@ -24,7 +24,7 @@ mod redis;
 mod unshared;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
@@ -36,22 +36,14 @@ use crate::config::{Config, ShareStore};
 use crate::error::Error;
 use crate::schedule::LeaseKind;
 use limit::SharedLimit;
-use tidegate_share::rates::Draw;
-use tidegate_share::{FIRST_TOKENS, Lease, LeaseTimes, Report};
+use tidegate_share::{FIRST_TOKENS, Lease, LeaseTimes};
 
 /// What the schedulers tell the member.
 #[derive(Debug)]
 #[cfg_attr(not(any(unix, feature = "redis")), allow(dead_code, reason = "nobody receives them"))]
 enum Command {
-    /// A limit has its first call.
-    Join(Arc<str>, SharedLimit),
-    Report(Arc<str>, Report),
-    Draw(Arc<str>, Draw),
-    CoolDown(Arc<str>, Instant),
-    /// Other processes must be told what happened to calls of an adaptive limit or a pool.
-    Evidence(Arc<str>),
-    /// A limit is dropped.
-    Leave(Arc<str>, SharedLimit),
+    /// An event of the limit of this name.
+    Event(Arc<str>, SharedLimit, ShareEvent),
     /// The process exits. The sender is dropped when all slots were returned.
     Exit(std::sync::mpsc::Sender<()>),
 }
@@ -175,17 +167,7 @@ impl Share {
     /// Connects a limit to the member. `resource` is its name among all processes.
     fn link(self: &Arc<Self>, resource: String, limit: SharedLimit) -> ShareLink {
         let (share, resource) = (self.clone(), Arc::<str>::from(resource));
-        ShareLink::new(move |event| {
-            let resource = resource.clone();
-            share.send(match event {
-                ShareEvent::Joined => Command::Join(resource, limit.clone()),
-                ShareEvent::Reported(report) => Command::Report(resource, report),
-                ShareEvent::Drawn(draw) => Command::Draw(resource, draw),
-                ShareEvent::Observed => Command::Evidence(resource),
-                ShareEvent::CoolingUntil(until) => Command::CoolDown(resource, until),
-                ShareEvent::Left => Command::Leave(resource, limit.clone()),
-            });
-        })
+        ShareLink::new(move |event| share.send(Command::Event(resource.clone(), limit.clone(), event)))
     }
 
     /// Sends a command to the member, and starts its thread at the first one.

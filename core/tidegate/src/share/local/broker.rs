@@ -30,7 +30,7 @@ use tidegate_share::{
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// The maximum number of messages with events of calls that are kept for one member. If it does not
 /// read them, more are dropped, and another member replaces it.
-const MAX_EVIDENCE: usize = 500;
+const MAX_QUEUED_EVENTS: usize = 500;
 
 /// The broker, shared by the tasks of its connections.
 struct LocalBroker {
@@ -287,7 +287,7 @@ impl Outbox {
             ToMember::Advance { .. } => self.advances.borrow_mut().push_back(message),
             ToMember::Evidence { .. } => {
                 let mut evidence = self.evidence.borrow_mut();
-                if evidence.len() >= MAX_EVIDENCE {
+                if evidence.len() >= MAX_QUEUED_EVENTS {
                     return false;
                 }
                 evidence.push_back(message);
@@ -308,7 +308,7 @@ impl Outbox {
     /// that its knowledge is lost.
     fn put_placements(&self, message: ToMember) {
         let mut placements = self.placements.borrow_mut();
-        if placements.len() < MAX_EVIDENCE {
+        if placements.len() < MAX_QUEUED_EVENTS {
             return placements.push_back(message);
         }
         let pool = |message: ToMember| match message {

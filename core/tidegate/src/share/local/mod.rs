@@ -21,8 +21,9 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
-use super::limit::{CallEvents, EVENTS_DELAY, SharedLimit, Told};
+use super::limit::{CallEvents, EVENTS_DELAY, JoinMessage, SharedLimit};
 use super::{Command, start_thread};
+use crate::admission::ShareEvent;
 use crate::clock::now;
 use broker::{is_own_user, is_running, process_ends, process_of};
 use frames::Lines;
@@ -108,13 +109,13 @@ impl Heartbeat {
 
 /// The adaptive limits and pools of which events of calls wait to be sent.
 #[derive(Default)]
-struct DueEvidence {
+struct DueEvents {
     resources: BTreeSet<Arc<str>>,
     /// When the events are sent. `None` if there are none.
     send_at: Option<Instant>,
 }
 
-impl DueEvidence {
+impl DueEvents {
     fn add(&mut self, resource: Arc<str>) {
         self.resources.insert(resource);
         self.send_at.get_or_insert_with(|| now() + EVENTS_DELAY);
@@ -204,10 +205,12 @@ impl Member {
     /// Applies a command while there is no broker.
     fn on_offline_command(&mut self, command: Command) {
         match command {
-            Command::Join(resource, limit) => drop(self.resources.insert(resource, limit)),
-            Command::Leave(resource, limit) => drop(self.remove(&resource, &limit)),
+            Command::Event(resource, limit, ShareEvent::Joined) => {
+                self.resources.insert(resource, limit);
+            }
+            Command::Event(resource, limit, ShareEvent::Left) => drop(self.remove(&resource, &limit)),
+            Command::Event(..) => {}
             Command::Exit(exiting) => self.exiting = Some(exiting),
-            Command::Report(..) | Command::Draw(..) | Command::CoolDown(..) | Command::Evidence(_) => {}
         }
     }
 
@@ -262,7 +265,7 @@ impl Member {
             while self.exiting.is_none()
                 && let Some(command) = self.commands.recv().await
             {
-                if let Command::Join(_, limit) = &command {
+                if let Command::Event(_, limit, ShareEvent::Joined) = &command {
                     limit.on_alone();
                 }
                 self.on_offline_command(command);
@@ -283,50 +286,49 @@ impl Member {
     async fn serve(&mut self, stream: UnixStream, process: Option<Pid>) -> End {
         let (reader, mut writer) = stream.into_split();
         let mut lines = Lines::new(BufReader::new(reader));
-        let mut heartbeat = Heartbeat::default();
+        let mut session = Session::default();
         let mut reviews = reviews();
-        let mut out = Vec::new();
-        let mut evidence = DueEvidence::default();
         let other = process.filter(|process| *process != getpid());
         let mut has_died = pin!(process_ends(other, CHECK_INTERVAL));
-        self.resources.iter().for_each(|(name, limit)| join(&mut out, name.clone(), limit));
+        self.resources.iter().for_each(|(name, limit)| join(&mut session.out, name.clone(), limit));
         loop {
             if self.exiting.is_some() {
                 return End::Dropped;
             }
-            if !out.is_empty() {
-                let Ok(Ok(())) = timeout(WRITES_WITHIN, writer.write_all(&out)).await else {
+            if !session.out.is_empty() {
+                let Ok(Ok(())) = timeout(WRITES_WITHIN, writer.write_all(&session.out)).await else {
                     return End::Lost;
                 };
-                out.clear();
+                session.out.clear();
             }
             tokio::select! {
                 biased;
                 // Before the heartbeat, which is sent with a report if one is due.
                 _ = reviews.tick() => {
                     self.each(SharedLimit::on_heartbeat);
-                    self.on_commands(&mut out, &mut evidence, &mut heartbeat);
+                    self.on_commands(&mut session);
                 }
                 // Early, so that many messages do not let the lease end.
-                () = heartbeat.wait() => {
-                    if heartbeat.number - heartbeat.answered >= MAX_UNANSWERED {
+                () = session.heartbeat.wait() => {
+                    if session.heartbeat.number - session.heartbeat.answered >= MAX_UNANSWERED {
                         return End::Unanswered;
                     }
-                    frames::write(&mut out, &ToBroker::Heartbeat { number: heartbeat.next() });
+                    let number = session.heartbeat.next();
+                    session.send(&ToBroker::Heartbeat { number });
                 }
                 message = lines.next::<ToMember>() => match message {
                     Ok(Some(message)) => {
-                        self.on_message(&message, &mut heartbeat);
+                        self.on_message(&message, &mut session.heartbeat);
                     }
                     Ok(None) | Err(_) => return End::Lost,
                 },
                 command = self.commands.recv() => {
                     let Some(command) = command else { return End::Dropped };
-                    self.on_command(&mut out, &mut evidence, &mut heartbeat, command);
-                    self.on_commands(&mut out, &mut evidence, &mut heartbeat);
+                    self.on_command(&mut session, command);
+                    self.on_commands(&mut session);
                 }
                 () = &mut has_died => return End::Lost,
-                () = evidence.wait() => self.send_evidence(&mut out, &mut evidence),
+                () = session.events_due.wait() => self.send_events(&mut session),
             }
         }
     }
@@ -360,49 +362,49 @@ impl Member {
         }
     }
 
-    /// Adds the messages for the commands that were given to `out`.
-    fn on_commands(&mut self, out: &mut Vec<u8>, evidence: &mut DueEvidence, heartbeat: &mut Heartbeat) {
+    /// Applies all commands that were given, and adds their messages to the session.
+    fn on_commands(&mut self, session: &mut Session) {
         while let Ok(command) = self.commands.try_recv() {
-            self.on_command(out, evidence, heartbeat, command);
+            self.on_command(session, command);
         }
     }
 
-    /// Adds the message for a command to `out`.
-    fn on_command(
-        &mut self,
-        out: &mut Vec<u8>,
-        evidence: &mut DueEvidence,
-        heartbeat: &mut Heartbeat,
-        command: Command,
-    ) {
-        match command {
-            Command::Join(resource, limit) => {
-                join(out, resource.clone(), &limit);
+    /// Applies a command, and adds its message to the session.
+    fn on_command(&mut self, session: &mut Session, command: Command) {
+        let (resource, limit, event) = match command {
+            Command::Event(resource, limit, event) => (resource, limit, event),
+            // The broker notices that the connection ends.
+            Command::Exit(exiting) => {
+                self.exiting = Some(exiting);
+                return;
+            }
+        };
+        match event {
+            ShareEvent::Joined => {
+                join(&mut session.out, resource.clone(), &limit);
                 self.resources.insert(resource, limit);
             }
-            Command::Draw(resource, draw) => frames::write(out, &ToBroker::Draw { resource, draw }),
-            Command::Report(resource, report) => {
-                let heartbeat = heartbeat.next_with_report();
-                frames::write(out, &ToBroker::Report { resource, report, heartbeat });
+            ShareEvent::Drawn(draw) => session.send(&ToBroker::Draw { resource, draw }),
+            ShareEvent::Reported(report) => {
+                let heartbeat = session.heartbeat.next_with_report();
+                session.send(&ToBroker::Report { resource, report, heartbeat });
             }
-            Command::CoolDown(resource, until) => {
+            ShareEvent::CoolingUntil(until) => {
                 let for_ms = cool_down_ms(until.saturating_duration_since(now()));
-                frames::write(out, &ToBroker::CoolDown { resource, for_ms });
+                session.send(&ToBroker::CoolDown { resource, for_ms });
             }
-            Command::Evidence(resource) => evidence.add(resource),
-            Command::Leave(resource, limit) => {
+            ShareEvent::Observed => session.events_due.add(resource),
+            ShareEvent::Left => {
                 if self.remove(&resource, &limit).is_some() {
-                    frames::write(out, &ToBroker::Leave { resource });
+                    session.send(&ToBroker::Leave { resource });
                 }
             }
-            // The broker notices that the connection ends.
-            Command::Exit(exiting) => self.exiting = Some(exiting),
         }
     }
 
-    /// Adds what must be told of calls to `out`.
-    fn send_evidence(&self, out: &mut Vec<u8>, evidence: &mut DueEvidence) {
-        for resource in evidence.take() {
+    /// Adds the events of calls that are due to the session.
+    fn send_events(&self, session: &mut Session) {
+        for resource in session.events_due.take() {
             let Some(limit) = self.resources.get(&resource) else { continue };
             let (messages, may_have_more) = limit.take_events();
             for events in messages {
@@ -411,10 +413,10 @@ impl Member {
                     CallEvents::Evidence(evidence) => ToBroker::Evidence { resource, evidence },
                     CallEvents::Placements(placements) => ToBroker::Placements { resource, placements },
                 };
-                frames::write(out, &message);
+                session.send(&message);
             }
             if may_have_more {
-                evidence.add(resource);
+                session.events_due.add(resource);
             }
         }
     }
@@ -430,14 +432,30 @@ impl Member {
     }
 }
 
+/// What a member has to send over its connection to a broker.
+#[derive(Default)]
+struct Session {
+    /// The messages that were not written yet.
+    out: Vec<u8>,
+    events_due: DueEvents,
+    heartbeat: Heartbeat,
+}
+
+impl Session {
+    /// Adds a message to those that are written next.
+    fn send(&mut self, message: &ToBroker) {
+        frames::write(&mut self.out, message);
+    }
+}
+
 /// Adds the message that joins a resource to `out`.
 fn join(out: &mut Vec<u8>, resource: Arc<str>, limit: &SharedLimit) {
     match limit.join() {
-        Some(Told::Calls(report)) => {
+        Some(JoinMessage::Calls(report)) => {
             frames::write(out, &ToBroker::Report { resource, report, heartbeat: None });
         }
-        Some(Told::Rates(draw)) => frames::write(out, &ToBroker::Draw { resource, draw }),
-        Some(Told::Placements(placements)) => {
+        Some(JoinMessage::Rates(draw)) => frames::write(out, &ToBroker::Draw { resource, draw }),
+        Some(JoinMessage::Placements(placements)) => {
             frames::write(out, &ToBroker::Placements { resource, placements });
         }
         None => {}

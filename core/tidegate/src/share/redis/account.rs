@@ -11,12 +11,13 @@ use aws_lc_rs::digest::{SHA256, digest};
 use redis::{ErrorKind, RedisError, RedisResult};
 use tokio::time::timeout;
 
-use super::super::limit::{SharedLimit, Told};
+use super::super::limit::{JoinMessage, SharedLimit};
 use super::HEARTBEAT;
 use super::call_event_exchange::{CallEventExchange, channel_of};
 use super::events::Published;
 use super::exchange::{Message, Publication, RatesSituation, Scripts, Situation, situation_of};
 use super::server::Connection;
+use crate::admission::ShareEvent;
 use crate::clock::now;
 use tidegate_share::rates::{Correction, Draw};
 use tidegate_share::{LEASE_TIME, LeaseUpdate, Report, cool_down_ms};
@@ -213,13 +214,13 @@ impl Account {
                 (self.owes_report, self.owes_heartbeat) = (false, false);
                 self.state = State::Joining;
                 Some(match told {
-                    Told::Calls(report) => {
+                    JoinMessage::Calls(report) => {
                         (self.granted, self.returned) = (report.claim, 0);
                         // The role was that at an earlier store.
                         self.report = Some(Report { role: None, ..report });
                         Message::Join { report, replaces: self.old_ids.clone() }
                     }
-                    Told::Rates(mut draw) => {
+                    JoinMessage::Rates(mut draw) => {
                         (self.draw, self.advances) = (None, 0);
                         self.unsent.extend(draw.pending.drain(..).map(|correction| (now(), correction)));
                         draw.pending = self.send_corrections();
@@ -228,7 +229,7 @@ impl Account {
                         }
                         Message::JoinRates { draw, epoch: self.epoch.clone(), replaces: self.old_ids.clone() }
                     }
-                    Told::Placements(placements) => {
+                    JoinMessage::Placements(placements) => {
                         Message::JoinPool(self.events.first_publication(placements, &self.old_ids))
                     }
                 })
@@ -380,28 +381,26 @@ impl Account {
         self.state = State::Idle;
     }
 
-    /// Applies what a scheduler reports. What is reported while the member is out is part of its
-    /// claim.
-    pub(super) fn on_report(&mut self, report: Report) {
-        if self.state != State::Out {
-            self.returned += report.returned;
-            self.report = Some(report);
-            self.owes_report = true;
+    /// Applies an event of the limit. What is reported or asked while the member is out is part of
+    /// what joins it.
+    pub(super) fn on_event(&mut self, event: ShareEvent) {
+        let is_out = self.state == State::Out;
+        match event {
+            ShareEvent::Reported(report) if !is_out => {
+                self.returned += report.returned;
+                self.report = Some(report);
+                self.owes_report = true;
+            }
+            ShareEvent::Drawn(mut draw) => {
+                self.unsent.extend(draw.corrections.drain(..).map(|correction| (now(), correction)));
+                if !is_out {
+                    self.draw = Some(draw);
+                }
+            }
+            ShareEvent::CoolingUntil(until) => self.cools_until = self.cools_until.max(Some(until)),
+            ShareEvent::Observed if !is_out => self.events.on_events(),
+            ShareEvent::Reported(_) | ShareEvent::Observed | ShareEvent::Joined | ShareEvent::Left => {}
         }
-    }
-
-    /// Applies what is asked of rates. What is asked while the member is out is part of what joins
-    /// it.
-    pub(super) fn on_draw(&mut self, mut draw: Draw) {
-        self.unsent.extend(draw.corrections.drain(..).map(|correction| (now(), correction)));
-        if self.state != State::Out {
-            self.draw = Some(draw);
-        }
-    }
-
-    /// Records that the provider asked callers to wait until a time.
-    pub(super) fn on_cool_down(&mut self, until: Instant) {
-        self.cools_until = self.cools_until.max(Some(until));
     }
 
     /// Lets a heartbeat be sent, and returns idle slots. At rates, only a member that has charges
@@ -437,13 +436,6 @@ impl Account {
         match self.limit {
             SharedLimit::Calls(..) | SharedLimit::Rates(..) => self.owes_heartbeat = true,
             SharedLimit::Replicas(_) => self.events.owe_sign_of_life(),
-        }
-    }
-
-    /// Lets the events of calls be published soon, because there are some.
-    pub(super) fn on_events(&mut self) {
-        if self.state != State::Out {
-            self.events.on_events();
         }
     }
 

@@ -35,6 +35,7 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval_at, sleep_until, timeout};
 
 use super::{Command, start_thread};
+use crate::admission::ShareEvent;
 use crate::clock::now;
 use crate::config::{RedisUrl, ShareConfig};
 use crate::error::Error;
@@ -246,40 +247,31 @@ impl Member {
     }
 
     fn on_command(&mut self, command: Command) {
-        match command {
-            Command::Join(resource, limit) => {
+        let (resource, limit, event) = match command {
+            Command::Event(resource, limit, event) => (resource, limit, event),
+            Command::Exit(exiting) => {
+                self.exiting = Some(exiting);
+                return;
+            }
+        };
+        match event {
+            ShareEvent::Joined => {
                 let account = Account::new(&self.name, self.server.database(), &resource, limit);
                 if let Some(before) = self.accounts.insert(resource.clone(), account) {
                     self.closed.push((resource, before));
                 }
             }
-            Command::Leave(resource, limit) => {
+            ShareEvent::Left => {
                 // Another target of this name may have joined in the meantime.
                 if self.accounts.get(&resource).is_some_and(|account| account.limit.is_same(&limit)) {
                     self.closed.extend(self.accounts.remove_entry(&resource));
                 }
             }
-            Command::Report(resource, report) => {
+            _ => {
                 if let Some(account) = self.accounts.get_mut(&resource) {
-                    account.on_report(report);
+                    account.on_event(event);
                 }
             }
-            Command::CoolDown(resource, until) => {
-                if let Some(account) = self.accounts.get_mut(&resource) {
-                    account.on_cool_down(until);
-                }
-            }
-            Command::Draw(resource, draw) => {
-                if let Some(account) = self.accounts.get_mut(&resource) {
-                    account.on_draw(draw);
-                }
-            }
-            Command::Evidence(resource) => {
-                if let Some(account) = self.accounts.get_mut(&resource) {
-                    account.on_events();
-                }
-            }
-            Command::Exit(exiting) => self.exiting = Some(exiting),
         }
     }
 

@@ -10,7 +10,7 @@ use super::HEARTBEAT;
 use super::account::Account;
 use super::exchange::{Message, RatesSituation, draw_script_with};
 use super::tests::{Store, WALL};
-use crate::admission::{BudgetSet, ShareLink};
+use crate::admission::{BudgetSet, ShareEvent, ShareLink};
 use crate::clock::now;
 use crate::config::RateConfig;
 use proptest::prelude::*;
@@ -524,18 +524,18 @@ fn corrections_are_told_again_until_store_has_applied_them() {
     };
     assert_eq!(joined(account).0, [0; 0]);
     answer(account);
-    account.on_draw(changes(&[20_000, -500]));
+    account.on_event(ShareEvent::Drawn(changes(&[20_000, -500])));
     match account.next_message() {
         Some(Message::Draw(draw)) => assert_eq!(amounts(&draw.corrections), [20_000, -500]),
         other => panic!("{other:?}"),
     }
     // The store has ignored the draw.
-    account.on_draw(changes(&[3]));
+    account.on_event(ShareEvent::Drawn(changes(&[3])));
     account.on_forgotten();
     assert_eq!(joined(account), (vec![3, 20_000, -500], 0, "1.5".to_owned()));
     // The store may have applied them, but certainly not the last one.
     account.on_lost();
-    account.on_draw(changes(&[-7]));
+    account.on_event(ShareEvent::Drawn(changes(&[-7])));
     let (pending, unknown_ms, _) = joined(account);
     assert_eq!(pending, [3, 20_000, -7]);
     assert!(unknown_ms >= 1_000, "{unknown_ms}");
