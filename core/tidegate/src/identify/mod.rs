@@ -1,6 +1,8 @@
 //! Finds the target of a request, and creates the [`Call`] that the layers of the client use.
 
 mod registry;
+mod request_credential;
+mod target_name;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use http::header::AUTHORIZATION;
-use http::{HeaderMap, HeaderValue, Uri};
+use http::{HeaderMap, Uri};
 use parking_lot::RwLock;
 
+use super::request_credential::stable_credential;
+use super::target_name::{host, printable, target_name};
 use crate::admission::BudgetSet;
 use crate::clock;
 use crate::config::{Config, Matcher, TargetConfig};
@@ -46,12 +47,6 @@ const OTHERS: u64 = 0;
 /// Hashes alike in all processes of the same build. Others may not share targets that are not
 /// configured.
 const FIXED_HASHER: BuildHasherDefault<DefaultHasher> = BuildHasherDefault::new();
-
-/// The headers that carry credentials, in addition to `authorization` and Google's `?key=`.
-/// Credentials are never stored. Within the process they are hashed with a random key. With
-/// `share`, the processes must agree, so the URL, credential and model are hashed without a key
-/// there.
-const CREDENTIALS: [&str; 4] = ["x-api-key", "api-key", "x-goog-api-key", "ocp-apim-subscription-key"];
 
 /// The targets of a gate. Finds the target of a request by its URL, credential and model, and
 /// creates a target if no configured one matches.
@@ -181,7 +176,7 @@ impl Registry {
         if let Some(target) = self.configured(uri, model) {
             return (target.clone(), self.cooldown_key(target, uri, headers, facts));
         }
-        let credential = credential(uri, headers).map(stable_part);
+        let credential = stable_credential(uri, headers);
         let what = (uri.scheme_str(), uri.authority().map(|a| a.as_str()), credential, model);
         let key = self.hasher.hash_one(what);
         let now = u64::try_from(clock::now().saturating_duration_since(self.began).as_millis());
@@ -195,7 +190,7 @@ impl Registry {
             return (known.touch(now), None);
         }
         if found.len() < MAX_UNCONFIGURED || self.evict(&mut found, now) {
-            let name = name(uri, model);
+            let name = target_name(uri, model);
             // The name of the target may have a number, which depends on the order of calls here.
             let shared_name = format!("{name}@{:016x}", FIXED_HASHER.hash_one(what));
             let target = self.create(name, &shared_name, &found, Target::new);
@@ -232,7 +227,7 @@ impl Registry {
         if target.pool().is_some() {
             return None;
         }
-        let credential = self.hasher.hash_one(credential(uri, headers).map(stable_part));
+        let credential = self.hasher.hash_one(stable_credential(uri, headers));
         let key = key_of(credential, self.hasher.hash_one(facts.model.as_deref()));
         if facts.route == Route::Inference {
             target.on_key(key);
@@ -326,91 +321,5 @@ impl Registry {
     /// Returns all targets: the configured ones, and those created for other requests.
     pub(super) fn all(&self) -> Vec<Arc<Target>> {
         self.configured.iter().chain(self.found.read().values().map(|known| &known.target)).cloned().collect()
-    }
-}
-
-/// Returns the credential of a request: the value of the first header of [`CREDENTIALS`], of
-/// `authorization`, or of the query parameter `key`. `None` if there is none.
-fn credential<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a [u8]> {
-    let header =
-        CREDENTIALS.iter().find_map(|name| headers.get(*name)).or_else(|| headers.get(AUTHORIZATION));
-    header.map(HeaderValue::as_bytes).or_else(|| {
-        let key = uri.query()?.split('&').find_map(|pair| pair.strip_prefix("key="))?;
-        Some(key.as_bytes())
-    })
-}
-
-/// Returns the part of a credential that is the same in all calls with it.
-///
-/// For AWS signatures, which differ in each call, this is the name of the access key. JWTs,
-/// Google's access tokens and Bedrock's short-term keys are replaced within hours, so all of one
-/// kind count as one credential.
-fn stable_part(credential: &[u8]) -> &[u8] {
-    let text = std::str::from_utf8(credential).unwrap_or_default();
-    if let Some((_, key)) = text.split_once("Credential=").filter(|_| text.starts_with("AWS4-")) {
-        return key.split(['/', ',']).next().unwrap_or_default().as_bytes();
-    }
-    let token = text.rsplit(' ').next().unwrap_or_default();
-    if token.starts_with("eyJ") && token.matches('.').count() == 2 {
-        return b"jwt";
-    }
-    let short_lived = ["ya29.", "bedrock-api-key-"].into_iter().find(|prefix| token.starts_with(prefix));
-    short_lived.map_or(credential, str::as_bytes)
-}
-
-/// Returns the name `host/model` of a target that is not configured, with the port if the URL has
-/// one. Without a model, it is `host`.
-fn name(uri: &Uri, model: Option<&str>) -> String {
-    let (host, model) = (host(uri), printable(model));
-    let separator = if model.is_empty() { "" } else { "/" };
-    format!("{host}{separator}{model}")
-}
-
-/// Returns the host of a URL, with the port if the URL has one, and without user and password.
-fn host(uri: &Uri) -> String {
-    let host = uri.authority().map_or("unknown", |authority| authority.host());
-    let port = uri.port_u16().map(|port| format!(":{port}")).unwrap_or_default();
-    format!("{host}{port}")
-}
-
-/// Returns the name of a model without control characters, truncated to 100 characters, because
-/// callers choose it. Empty if there is none.
-fn printable(model: Option<&str>) -> String {
-    model.unwrap_or_default().chars().filter(|c| !c.is_control()).take(100).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use http::{HeaderMap, Uri};
-
-    use super::{credential, stable_part};
-
-    #[test]
-    fn key_in_the_query_is_the_credential_if_no_header_has_one() {
-        let uri: Uri = "https://g.example/v1beta/models/m:generateContent?alt=sse&key=k1".parse().unwrap();
-        assert_eq!(credential(&uri, &HeaderMap::new()), Some(&b"k1"[..]));
-        let headers = [("x-goog-api-key".parse().unwrap(), "k2".parse().unwrap())].into_iter().collect();
-        assert_eq!(credential(&uri, &headers), Some(&b"k2"[..]));
-        assert_eq!(credential(&"/v1?monkey=k".parse().unwrap(), &HeaderMap::new()), None);
-    }
-
-    #[test]
-    fn signatures_and_short_lived_tokens_do_not_make_new_targets() {
-        let signed = |day: &str, signature: &str| {
-            format!(
-                "AWS4-HMAC-SHA256 Credential=AKIA1/{day}/us-east-1/bedrock/aws4_request, SignedHeaders=host, Signature={signature}"
-            )
-        };
-        assert_eq!(
-            stable_part(signed("20260101", "a").as_bytes()),
-            stable_part(signed("20260102", "b").as_bytes())
-        );
-        assert_eq!(
-            stable_part(b"Bearer eyJhbGci.eyJpc3Mi.c2ln"),
-            stable_part(b"Bearer eyJhbGci.eyJhdWQi.c2lo")
-        );
-        assert_eq!(stable_part(b"Bearer ya29.a0Af"), stable_part(b"Bearer ya29.c.b0Ag"));
-        assert_eq!(stable_part(b"Bearer bedrock-api-key-YWE"), stable_part(b"Bearer bedrock-api-key-YmI"));
-        assert_ne!(stable_part(b"Bearer sk-1"), stable_part(b"Bearer sk-2"));
     }
 }

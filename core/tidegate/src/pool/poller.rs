@@ -28,7 +28,7 @@ const MAX_RESPONSE_BYTES: usize = 4 << 20;
 /// ignored; reading it allows the connection to be reused.
 const MAX_DRAINED_BYTES: usize = 64 << 10;
 
-/// Sends polls to the replicas of one pool.
+/// Polls model servers for their health, load and models.
 pub(super) struct Poller {
     pub(super) transport: Transport,
     /// Path of the health endpoint. `None` means `/health`. See
