@@ -9,16 +9,20 @@ use super::rate_limited::RateLimited;
 use super::service_time::MeanEstimate;
 use crate::normal_distribution;
 use crate::observation::FailureCause;
-use crate::search_result::{Binding, Estimate, SweepAnswer};
+use crate::search_result::{Binding, Estimate, LatencyQuantiles, StepResult, SweepAnswer};
 
 /// Full KV memory is reported as the binding limit if a cap was rejected because of a cliff or an
 /// overload, and sequences are preempted at a cap of at most this multiple of the answer.
 const PREEMPTION_RANGE: f64 = 1.4;
 
-/// Returns the answer that follows from the evidence so far.
-pub(super) fn build(policy: &Policy, settings: &SearchSettings) -> SweepAnswer {
+/// Share of the calls, 0 to 1, that must meet the objectives at the cap of a rate limit. A note
+/// names a smaller share.
+const MIN_SHARE_MET: f64 = 0.95;
+
+/// Returns the answer that follows from the evidence so far. `steps` are the results of all steps.
+pub(super) fn build(policy: &Policy, settings: &SearchSettings, steps: &[StepResult]) -> SweepAnswer {
     let evidence = &policy.evidence;
-    let Some(cap) = answer_cap(policy, settings) else { return no_answer(policy) };
+    let Some(cap) = answer_cap(policy, settings) else { return no_answer(policy, settings, steps) };
     if let Phase::RateLimited(state) = &policy.phase {
         return rate_limited_answer(policy, settings, state, cap);
     }
@@ -163,7 +167,7 @@ fn answer_cap(policy: &Policy, settings: &SearchSettings) -> Option<usize> {
     }
 }
 
-fn no_answer(policy: &Policy) -> SweepAnswer {
+fn no_answer(policy: &Policy, settings: &SearchSettings, steps: &[StepResult]) -> SweepAnswer {
     let example = policy.evidence.all_summaries().iter().rev().find_map(|summary| summary.failure.clone());
     let last_failure = example.map_or_else(String::new, |failure| match failure.status {
         Some(status) => format!(" The last response was a {status}."),
@@ -176,6 +180,7 @@ fn no_answer(policy: &Policy) -> SweepAnswer {
         Some(NoAnswer::Refused) => {
             format!("The requests themselves are rejected at every cap.{last_failure}")
         }
+        None if policy.evidence.is_always_late() => lateness(settings, steps),
         None => "Too few calls were observed for an answer.".to_owned(),
     };
     SweepAnswer {
@@ -191,6 +196,27 @@ fn no_answer(policy: &Policy) -> SweepAnswer {
         tpm: None,
         notes: policy.notes.clone(),
     }
+}
+
+/// Returns the explanation if no call met the latency objectives: what was measured at the lowest
+/// cap, and the objectives.
+fn lateness(settings: &SearchSettings, steps: &[StepResult]) -> String {
+    let Some(step) = steps.iter().filter(|step| step.calls > 0).min_by_key(|step| step.cap) else {
+        return "No call met the objective.".to_owned();
+    };
+    let of = |name: &str, objective: Option<f64>, measured: &LatencyQuantiles| {
+        let objective = objective?;
+        Some(match measured.p50 {
+            Some(median) => format!("the median {name} was {median:.3} s (objective: {objective:.3} s)"),
+            None => format!("the {name} is unknown, because no response was a stream"),
+        })
+    };
+    let measured = [of("TTFT", settings.ttft, &step.ttft), of("TPOT", settings.tpot, &step.tpot)];
+    format!(
+        "No call met the objective, not even at cap {}, the lowest cap measured: {}.",
+        step.cap,
+        measured.into_iter().flatten().collect::<Vec<_>>().join(", and ")
+    )
 }
 
 fn notes(policy: &Policy) -> Vec<String> {

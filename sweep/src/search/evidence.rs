@@ -239,6 +239,12 @@ impl Evidence {
         Curve::new(points)
     }
 
+    /// Returns `true` if calls were answered at usable caps, but none of them met the objectives.
+    pub(super) fn is_always_late(&self) -> bool {
+        let points = self.points();
+        !points.is_empty() && points.iter().all(|point| point.goodput.value <= 0.0)
+    }
+
     /// Returns `true` if calls miss the objectives at a cap that can contain the knee.
     pub(super) fn has_late_calls(&self) -> bool {
         let is_late = |point: &Point| point.met < point.answered;

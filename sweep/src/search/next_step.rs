@@ -4,7 +4,8 @@
 //!    client does not keep the cap in use.
 //! 2. **Narrow**: measure between the highest usable and the lowest unusable cap, first where the
 //!    positions of the failures indicate, then at the geometric mean. If the goodput stops rising
-//!    clearly below the highest usable cap, measure at the knee of the curve instead.
+//!    clearly below the highest usable cap, measure at the knee of the curve instead. If no call
+//!    met an objective yet, halve the cap.
 //! 3. **Confirm**: measure the answer and a cap above it, twice each, alternating. If the cap above
 //!    is accepted and better, the search continues upwards. If the answer is rejected, the search
 //!    continues downwards. If the engine has a queue, a cap below is measured instead.
@@ -280,6 +281,10 @@ impl Policy {
             }
             return;
         };
+        if self.evidence.is_always_late() {
+            self.phase = Phase::Narrow;
+            return;
+        }
         let stride = self.stride.map_or(good, |stride| (2 * stride).min(good));
         let stride = stride.min(self.max_rise.unwrap_or(stride));
         let next = (good + stride.max(1)).min(settings.max_cap);
@@ -308,6 +313,16 @@ impl Policy {
 
     fn narrow(&mut self, settings: &SearchSettings) {
         let Some(good) = self.evidence.good else { return self.lower_cap(settings) };
+        if self.evidence.is_always_late() {
+            // Higher caps are slower, so only a lower one can meet the objectives.
+            let lowest = self.evidence.summaries().iter().map(|summary| summary.cap).min().unwrap_or(good);
+            if lowest > settings.min_cap {
+                self.push_plain_step((lowest / 2).max(settings.min_cap), Purpose::Narrow, ACCEPT);
+            } else {
+                self.phase = Phase::Done;
+            }
+            return;
+        }
         if self.knee_steps < MAX_KNEE_STEPS
             && self.evidence.engine_queue().is_none()
             && let Some(cap) = self.evidence.below_cliff()
