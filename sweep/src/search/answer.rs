@@ -39,6 +39,10 @@ pub(super) fn build(policy: &Policy, settings: &SearchSettings, steps: &[StepRes
     let binding = binding(policy, settings, cap);
     let highest = evidence.points().last().map_or(cap, |point| point.cap);
     let (low, high) = knee_interval(policy, settings, cap);
+    let excess = pooled.as_ref().and_then(|summary| policy.reported_excess(summary));
+    let excess_note = excess.map(|(unit, accepted, limit)| {
+        format!("At cap {cap}, the server accepted about {accepted:.0} {unit} per minute, but its response headers report a limit of {limit:.0}. It may reject calls later: configure this rate too.")
+    });
     // A client that is too slow does not show how much the server can take.
     let rising = matches!(binding, Binding::NotReached | Binding::Client);
     SweepAnswer {
@@ -53,7 +57,7 @@ pub(super) fn build(policy: &Policy, settings: &SearchSettings, steps: &[StepRes
         goodput: estimate(pooled.as_ref().and_then(|summary| summary.goodput(work))),
         rpm: None,
         tpm: None,
-        notes: notes(policy),
+        notes: notes(policy).into_iter().chain(excess_note).collect(),
     }
 }
 
@@ -121,12 +125,19 @@ fn rate_limited_answer(
         .map(|(calls, service)| (calls.low * service, calls.high * service));
     let (low, high) = sustained.map_or((cap, cap), |(low, high)| (low as usize, high.ceil() as usize));
     let sustained_calls = calls.zip(evidence.service_at(cap)).map(|(calls, service)| calls.value * service);
+    let at_cap = evidence.pooled(cap).filter(|summary| summary.answered > 0);
+    let share_met = at_cap.map(|summary| summary.met as f64 / summary.answered as f64);
+    let late_note = share_met.filter(|&share| share < MIN_SHARE_MET).map(|share| {
+        format!("Only {:.0} % of the calls met the objective at cap {cap}, which the rate limit determines, not the objective.", 100.0 * share)
+    });
     let cap = sustained_calls.map_or(cap, |sustained| policy.rounded_cap(settings, state, cap, sustained));
-    let per_minute = |estimate: Estimate| Estimate {
-        value: 60.0 * estimate.value,
-        low: 60.0 * estimate.low,
-        high: 60.0 * estimate.high,
+    let scaled = |estimate: Estimate, factor: f64| Estimate {
+        value: factor * estimate.value,
+        low: factor * estimate.low,
+        high: factor * estimate.high,
     };
+    let has_objective = settings.ttft.or(settings.tpot).is_some();
+    let share_met = if has_objective { share_met } else { Some(1.0) };
     let tokens = observed.map(|observed| with_interval(policy.tokens_per_second(&observed)));
     let (what, reported) = match binding {
         Binding::RequestRate => ("requests", evidence.rate_history.reported_rpm),
@@ -138,6 +149,8 @@ fn rate_limited_answer(
     };
     let reported =
         reported.map_or_else(String::new, |reported| format!(" (its response headers report {reported:.0})"));
+    // A rate that is not limited would hold calls back without need.
+    let may_limit = |rate: Binding| rate == binding || !state.is_known();
     let unsure =
         if state.is_known() { "" } else { " No response showed whether it counts tokens or requests." };
     let because = format!(
@@ -152,10 +165,10 @@ fn rate_limited_answer(
         confirmed: policy.confirmed,
         because,
         throughput: calls,
-        goodput: calls,
-        rpm: calls.map(per_minute),
-        tpm: tokens.map(per_minute),
-        notes: policy.notes.clone(),
+        goodput: calls.zip(share_met).map(|(calls, share)| scaled(calls, share)),
+        rpm: calls.filter(|_| may_limit(Binding::RequestRate)).map(|calls| scaled(calls, 60.0)),
+        tpm: tokens.filter(|_| may_limit(Binding::TokenRate)).map(|tokens| scaled(tokens, 60.0)),
+        notes: policy.notes.iter().cloned().chain(late_note).collect(),
     }
 }
 

@@ -263,7 +263,9 @@ impl Evidence {
             return Some(mean.value);
         }
         let nearest = self.accepted().min_by_key(|summary| summary.cap.abs_diff(cap))?;
-        let curve = self.curve()?;
+        // Late calls take slots, too.
+        let throughput = |point: &Point| Point { goodput: point.throughput, met: point.answered, ..*point };
+        let curve = Curve::new(self.curve()?.points().iter().map(throughput).collect())?;
         let points = curve.points();
         let inside = points.first()?.cap <= cap && cap <= points.last()?.cap;
         if inside {
