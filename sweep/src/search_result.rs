@@ -55,7 +55,7 @@ pub struct SweepAnswer {
     /// Whether repeated measurements led to the same cap. The search measures the cap and a
     /// neighbouring one in turn; if a rate limit determines the cap, it measures the rate
     /// repeatedly. A noisy measurement is confirmed only if the interval extends at most a quarter
-    /// of the cap to either side.
+    /// of the cap to either side. A cap that this client limits is never confirmed.
     pub confirmed: bool,
     /// Why this cap is recommended, or why none is, in one or two sentences for the user.
     pub because: String,

@@ -264,7 +264,7 @@ fn noise_note(policy: &Policy) -> Option<String> {
 }
 
 /// Returns what limits the answer `cap`.
-fn binding(policy: &Policy, settings: &SearchSettings, cap: usize) -> Binding {
+pub(super) fn binding(policy: &Policy, settings: &SearchSettings, cap: usize) -> Binding {
     match curve_binding(policy, settings, cap) {
         // More calls gain nothing because those that the KV cache cannot hold wait.
         Binding::Saturation if policy.evidence.is_kv_full_from(cap) == Some(true) => Binding::KvCliff,
@@ -368,7 +368,7 @@ fn explanation(policy: &Policy, settings: &SearchSettings, cap: usize, binding: 
             }
         }
         Binding::NotReached => {
-            format!("No limit was reached up to {cap} concurrent calls, the highest cap tried.")
+            format!("No limit was reached up to {cap} concurrent calls, the highest cap measured.")
         }
         Binding::RequestRate | Binding::TokenRate => String::new(),
     }

@@ -63,6 +63,8 @@ pub(super) enum Phase {
         at: usize,
         answer: usize,
         above: Option<usize>,
+        /// Number of steps that had been completed before the steps that confirm the answer.
+        since: usize,
     },
     /// The server has a rate limit, which determines the following steps.
     RateLimited(RateLimited),
@@ -393,7 +395,9 @@ impl Policy {
             .last()
             .filter(|summary| summary.cap == answer && summary.ended == StepEnd::Accepted);
         let at = usize::from(last.is_some_and(|summary| summary.service.count() >= CONFIRM_ANSWER.calls / 2));
-        self.phase = Phase::Confirm { at, answer, above: self.evidence.confirmation_cap(settings, answer) };
+        let since = self.evidence.all_summaries().len() - at;
+        let above = self.evidence.confirmation_cap(settings, answer);
+        self.phase = Phase::Confirm { at, answer, above, since };
     }
 
     /// Updates the evidence and the phase with the summary of a completed step.
@@ -412,7 +416,8 @@ impl Policy {
         let (cap, ended) = (summary.cap, summary.ended);
         let edge = summary.edge;
         let in_flight = summary.in_flight;
-        let refused = summary.answered == 0 && summary.attempts == 0 && summary.failure.is_some();
+        let is_refused = summary.answered == 0 && summary.attempts == 0;
+        let refusal = summary.failure.as_ref().filter(|_| is_refused).map(|failure| failure.status);
         if ended == StepEnd::Accepted && !self.is_consistent_with_earlier(settings, &summary) {
             return;
         }
@@ -465,9 +470,15 @@ impl Policy {
                 }
             }
             StepEnd::Rate | StepEnd::Undecided => {
-                if refused {
+                if let Some(status) = refusal {
                     self.no_answer = Some(NoAnswer::Refused);
                     self.phase = Phase::Done;
+                    if self.evidence.good.is_some() {
+                        let status = status.map_or_else(String::new, |status| format!(" with a {status}"));
+                        self.notes.push(format!(
+                            "The server rejected the requests at cap {cap}{status}, so the search ended; the answer is not confirmed."
+                        ));
+                    }
                 } else if self.evidence.good.is_none_or(|good| good < cap) {
                     self.evidence.bad = Some(RejectedCap::new(cap, RejectionCause::Failures, None));
                 }

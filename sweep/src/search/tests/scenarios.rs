@@ -29,6 +29,12 @@ fn finds_and_names_limits_and_rates() {
             assert!(throughput(cap) >= 0.9 * throughput(truth), "{name}, {seed}: {cap} instead of {truth}");
             assert!(answer.interval.is_some_and(|(low, high)| low <= cap && cap <= high), "{name}, {seed}");
             assert!(calls < 3_000, "{name}, {seed}: {calls} calls");
+            assert!(class != Binding::Client || !answer.confirmed, "{name}, {seed}: {answer:?}");
+            // Only a server that does not name the limited rate gets both.
+            let is_unnamed = name.ends_with("Retry-After") || name.ends_with("bare");
+            let rates = (answer.rpm.is_some(), answer.tpm.is_some());
+            let is_token_rate = class == Binding::TokenRate;
+            assert_eq!(rates, (is_token_rate && is_unnamed, is_token_rate), "{name}, {seed}");
         }
     }
 }
