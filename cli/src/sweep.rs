@@ -32,7 +32,7 @@ const EXIT_INTERRUPTED: u8 = 130;
 const CONFIRM_ABOVE_TOKENS: f64 = 5e6;
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let sweep = options::build_sweep(args)?;
+    let (sweep, transport) = options::build_sweep(args)?;
     let plan = sweep.plan();
     // With --json, standard output carries only the result.
     let text = render_result::plan(&plan, &sweep.endpoint().url(), &sweep.options().model);
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     let runtime = tokio::runtime::Runtime::new()
         .map_err(|e| Failure::runtime(format!("cannot start the async runtime: {e}")))?;
-    let outcome = runtime.block_on(measure(sweep));
+    let outcome = runtime.block_on(measure(sweep, transport));
     runtime.shutdown_background();
     let outcome = outcome?;
     // The outcome is printed even if it cannot be saved, and saved even if it cannot be printed.
@@ -93,10 +93,10 @@ fn confirm(plan: &Plan, endpoint: &Endpoint) -> Result<bool, Failure> {
     Ok(matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
-async fn measure(sweep: Sweep) -> Result<SweepOutcome, Failure> {
+async fn measure(sweep: Sweep, transport: TransportConfig) -> Result<SweepOutcome, Failure> {
     let signals = count_signals()?;
-    let pool_idle = TransportConfig::default().pool_idle.max(sweep.options().search.max_cap);
-    let http = Http::new(TransportConfig { pool_idle, ..TransportConfig::default() });
+    let pool_idle = transport.pool_idle.max(sweep.options().search.max_cap);
+    let http = Http::new(TransportConfig { pool_idle, ..transport });
     let http = http.map_err(|error| Failure::runtime(error.to_string()))?;
     let sweep = sweep.began(now());
     #[cfg(unix)]
