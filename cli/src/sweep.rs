@@ -20,8 +20,8 @@ use crate::Failure;
 use crate::output::{note, print, print_line};
 use crate::signals::{count_signals, received, stop_requests};
 
-/// Exit code if the sweep ended early or found no cap, or if this client rather than the server
-/// limits the cap.
+/// Exit code if the sweep ended early or found no cap, if this client rather than the server limits
+/// the cap, or if the cap reaches `--at-least` but is not confirmed.
 const EXIT_NO_ANSWER: u8 = 3;
 /// Exit code if the cap is below `--at-least`.
 const EXIT_CAP_TOO_LOW: u8 = 5;
@@ -32,7 +32,7 @@ const EXIT_INTERRUPTED: u8 = 130;
 const CONFIRM_ABOVE_TOKENS: f64 = 5e6;
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let sweep = options::build_sweep(args)?;
+    let (sweep, transport) = options::build_sweep(args)?;
     let plan = sweep.plan();
     // With --json, standard output carries only the result.
     let text = render_result::plan(&plan, &sweep.endpoint().url(), &sweep.options().model);
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     let runtime = tokio::runtime::Runtime::new()
         .map_err(|e| Failure::runtime(format!("cannot start the async runtime: {e}")))?;
-    let outcome = runtime.block_on(measure(sweep));
+    let outcome = runtime.block_on(measure(sweep, transport));
     runtime.shutdown_background();
     let outcome = outcome?;
     // The outcome is printed even if it cannot be saved, and saved even if it cannot be printed.
@@ -93,10 +93,10 @@ fn confirm(plan: &Plan, endpoint: &Endpoint) -> Result<bool, Failure> {
     Ok(matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
-async fn measure(sweep: Sweep) -> Result<SweepOutcome, Failure> {
+async fn measure(sweep: Sweep, transport: TransportConfig) -> Result<SweepOutcome, Failure> {
     let signals = count_signals()?;
-    let pool_idle = TransportConfig::default().pool_idle.max(sweep.options().search.max_cap);
-    let http = Http::new(TransportConfig { pool_idle, ..TransportConfig::default() });
+    let pool_idle = transport.pool_idle.max(sweep.options().search.max_cap);
+    let http = Http::new(TransportConfig { pool_idle, ..transport });
     let http = http.map_err(|error| Failure::runtime(error.to_string()))?;
     let sweep = sweep.began(now());
     #[cfg(unix)]
@@ -142,7 +142,7 @@ fn write(directory: &Path, outcome: &SweepOutcome) -> Result<(), Failure> {
 }
 
 /// Returns an error with the exit code and the message if the sweep ended early, found no cap,
-/// found one that this client limits, or found one below `at_least`.
+/// found one that this client limits, or found one that is below `at_least`, or not confirmed.
 fn exit_status(outcome: &SweepOutcome, at_least: Option<usize>) -> Result<(), Failure> {
     let answer = &outcome.answer;
     let no_answer = |text: &str| Err(Failure { code: EXIT_NO_ANSWER, text: text.to_owned() });
@@ -160,6 +160,41 @@ fn exit_status(outcome: &SweepOutcome, at_least: Option<usize>) -> Result<(), Fa
             code: EXIT_CAP_TOO_LOW,
             text: format!("the cap is {cap}, below --at-least {least}"),
         }),
+        Some(least) if !answer.confirmed => no_answer(&format!(
+            "the cap {cap} is not confirmed, so it does not show that the cap is at least {least}; sweep again"
+        )),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn unconfirmed_cap_does_not_pass_at_least() {
+        let outcome = |confirmed: bool| -> SweepOutcome {
+            let answer = json!({
+                "cap": 8, "interval": [8, 8], "open_above": true, "binding": "not_reached",
+                "confirmed": confirmed, "because": "", "throughput": null, "goodput": null, "rpm": null,
+                "tpm": null, "notes": [],
+            });
+            let outcome = json!({
+                "format": 1, "answer": answer, "steps": [], "spend": {}, "checks": [], "lines": "",
+                "ended": {"how": "found"}, "provenance": {}, "series": [],
+            });
+            serde_json::from_value(outcome).unwrap()
+        };
+        for (confirmed, at_least, expected) in [
+            (true, Some(8), None),
+            (false, None, None),
+            (false, Some(8), Some(EXIT_NO_ANSWER)),
+            (false, Some(9), Some(EXIT_CAP_TOO_LOW)),
+        ] {
+            let code = exit_status(&outcome(confirmed), at_least).err().map(|failure| failure.code);
+            assert_eq!(code, expected, "{confirmed}, {at_least:?}");
+        }
     }
 }

@@ -286,6 +286,28 @@ fn target_gives_its_model_and_its_key() {
 }
 
 #[test]
+fn transport_settings_of_the_configuration_apply() {
+    let out = Directory::new("transport");
+    std::fs::create_dir_all(&out.0).unwrap();
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/v1", server.local_addr().unwrap());
+    let config = out.0.join("tidegate.toml");
+    let text = format!(
+        "[transport]\nhttp2_prior_knowledge = true\n\n[targets.local]\nurl = \"{url}\"\nmodels = [\"m\"]\n"
+    );
+    std::fs::write(&config, text).unwrap();
+    let mut sweep = Command::new(TIDEGATE);
+    sweep.args(["sweep", "--target", "local", "--yes", "--config"]).arg(&config);
+    let mut running = sweep.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut first = [0; 14];
+    let read = server.accept().and_then(|(mut stream, _)| stream.read_exact(&mut first));
+    running.kill().unwrap();
+    running.wait().unwrap();
+    read.unwrap();
+    assert_eq!(&first, b"PRI * HTTP/2.0");
+}
+
+#[test]
 fn only_one_process_uses_a_journal() {
     let (sim, out) = (Sim::start(), Directory::new("locked"));
     let directory = out.0.to_str().unwrap();

@@ -7,7 +7,7 @@ use crate::sweep_outcome::Provenance;
 
 /// Returns a target table in TOML with the recommended cap, or an empty string if no cap is
 /// recommended or the cap is not confirmed. If a rate limit determines the cap, the table also
-/// contains the measured `rpm` and `tpm`.
+/// contains the measured `rpm` or `tpm`, or both if it is unknown which one the server limits.
 pub(crate) fn config_snippet(answer: &SweepAnswer, provenance: &Provenance) -> String {
     let Some(cap) = answer.cap.filter(|_| answer.confirmed) else { return String::new() };
     let mut text = String::new();
@@ -52,8 +52,8 @@ mod tests {
             because: String::new(),
             throughput: None,
             goodput: None,
-            rpm: None,
-            tpm: rate,
+            rpm: rate.filter(|_| binding == Binding::RequestRate),
+            tpm: rate.filter(|_| binding == Binding::TokenRate),
             notes: Vec::new(),
         }
     }
@@ -66,10 +66,15 @@ mod tests {
             model: "meta/llama-3".to_owned(),
             ..Provenance::default()
         };
-        for (binding, tpm) in [(Binding::ConcurrencyLimit, None), (Binding::TokenRate, Some(99_999))] {
+        for (binding, rpm, tpm) in [
+            (Binding::ConcurrencyLimit, None, None),
+            (Binding::RequestRate, Some(99_999), None),
+            (Binding::TokenRate, None, Some(99_999)),
+        ] {
             let config = Config::from_toml(&config_snippet(&answer(binding), &provenance)).unwrap();
             let target = &config.targets[0];
-            assert_eq!((&*target.name, target.cap, target.rates.tpm), ("a \"b\".c", 24, tpm));
+            assert_eq!((&*target.name, target.cap), ("a \"b\".c", 24));
+            assert_eq!((target.rates.rpm, target.rates.tpm), (rpm, tpm));
             assert_eq!(target.limit, tidegate::config::LimitConfig::Fixed);
         }
         for unusable in [

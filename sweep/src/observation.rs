@@ -114,7 +114,8 @@ pub struct CallObservation {
     pub longest_pause: Option<f64>,
     /// Input tokens as counted by the server, or as estimated if `counted` is `false`.
     pub input_tokens: u64,
-    /// Output tokens as counted by the server, or the requested maximum if `counted` is `false`.
+    /// Output tokens as counted by the server. If `counted` is `false`, the number of output events
+    /// of the stream, or the requested maximum if there was none.
     pub output_tokens: u64,
     /// Whether the server reported token counts.
     pub counted: bool,

@@ -55,7 +55,7 @@ pub struct SweepAnswer {
     /// Whether repeated measurements led to the same cap. The search measures the cap and a
     /// neighbouring one in turn; if a rate limit determines the cap, it measures the rate
     /// repeatedly. A noisy measurement is confirmed only if the interval extends at most a quarter
-    /// of the cap to either side.
+    /// of the cap to either side. A cap that this client limits is never confirmed.
     pub confirmed: bool,
     /// Why this cap is recommended, or why none is, in one or two sentences for the user.
     pub because: String,
@@ -64,11 +64,11 @@ pub struct SweepAnswer {
     /// Calls per second at the cap that met the latency objectives, or `None` if unknown. Equals
     /// the throughput without objectives.
     pub goodput: Option<Estimate>,
-    /// Requests per minute that the server accepts, or `None` unless a rate limit determines the
-    /// cap.
+    /// Requests per minute that the server accepts, or `None` unless a limit on requests determines
+    /// the cap, or a rate limit of unknown kind.
     pub rpm: Option<Estimate>,
-    /// Input and output tokens per minute that the server accepts, or `None` unless a rate limit
-    /// determines the cap.
+    /// Input and output tokens per minute that the server accepts, or `None` unless a limit on
+    /// tokens determines the cap, or a rate limit of unknown kind.
     pub tpm: Option<Estimate>,
     /// Remarks for the user, such as a server that became slower during the sweep. Usually empty.
     pub notes: Vec<String>,

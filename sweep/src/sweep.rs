@@ -301,7 +301,6 @@ impl Sweep {
             monitors,
             stop,
             max_seconds: options.ceilings.seconds,
-            latency: preflight_result.seconds,
             progress: &mut progress,
             log: &mut |line| log.write(line),
         };

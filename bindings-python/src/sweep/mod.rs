@@ -12,6 +12,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyOSError, PyRuntimeError};
 use pyo3::prelude::*;
+use tidegate::config::TransportConfig;
 use tidegate_bindings::to_json;
 use tidegate_sweep::SweepError;
 
@@ -26,6 +27,8 @@ pub(crate) struct Sweep {
     sweep: Mutex<Option<tidegate_sweep::Sweep>>,
     /// The `key_env` of the configured target. `None` without a target, or if it has none.
     key_env: Option<Arc<str>>,
+    /// The settings of the connections to the server.
+    transport: TransportConfig,
 }
 
 #[pymethods]
@@ -45,8 +48,8 @@ impl Sweep {
         target: Option<(PathBuf, String)>,
         resume: Option<PathBuf>,
     ) -> PyResult<Self> {
-        let (sweep, key_env) = options::sweep(py, given, target, resume)?;
-        Ok(Self { sweep: Mutex::new(Some(sweep)), key_env })
+        let (sweep, key_env, transport) = options::sweep(py, given, target, resume)?;
+        Ok(Self { sweep: Mutex::new(Some(sweep)), key_env, transport })
     }
 
     /// Returns the name of the environment variable with the API key: the `key_env` of the
@@ -95,7 +98,7 @@ impl Sweep {
         if runtime::virtual_time().is_none() {
             sweep = sweep.cpu(tidegate_sweep::cpu_monitor());
         }
-        SweepRun::start(py, sweep)
+        SweepRun::start(py, sweep, &self.transport)
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use serde_json::{Map, Value};
-use tidegate::config::TargetConfig;
+use tidegate::config::{TargetConfig, TransportConfig};
 use tidegate::config_file;
 use tidegate_sweep::{Sweep, SweepError, SweepOptions};
 
@@ -16,16 +16,16 @@ use super::raised_sweep;
 use crate::errors::to_py_err;
 
 /// Creates a sweep from the arguments of `Sweep` in Python. See [`super::Sweep`]. Also returns the
-/// `key_env` of the configured target, if there is one.
+/// `key_env` of the configured target, if there is one, and the settings of its connections.
 pub(super) fn sweep(
     py: Python<'_>,
     given: &str,
     target: Option<(PathBuf, String)>,
     resume: Option<PathBuf>,
-) -> PyResult<(Sweep, Option<Arc<str>>)> {
+) -> PyResult<(Sweep, Option<Arc<str>>, TransportConfig)> {
     let given: Map<String, Value> =
         serde_json::from_str(given).map_err(|e| PyValueError::new_err(format!("not JSON: {e}")))?;
-    let target = target.map(|(file, name)| configured(py, &file, &name)).transpose()?;
+    let (target, transport) = target.map(|(file, name)| configured(py, &file, &name)).transpose()?.unzip();
     let sweep = match resume {
         Some(directory) => {
             let mut invalid = None;
@@ -42,18 +42,19 @@ pub(super) fn sweep(
         Some(target) => sweep.and_then(|sweep| sweep.target(target)),
         None => sweep,
     };
-    Ok((sweep.map_err(|e| raised_sweep(py, e))?, key_env))
+    Ok((sweep.map_err(|e| raised_sweep(py, e))?, key_env, transport.unwrap_or_default()))
 }
 
-/// Returns the target with this name from a configuration file.
+/// Returns the target with this name from a configuration file, and the settings of its
+/// connections.
 ///
 /// # Errors
 ///
 /// `tidegate.ConfigError` if the file is invalid or has no target with this name.
-fn configured(py: Python<'_>, file: &PathBuf, name: &str) -> PyResult<TargetConfig> {
+fn configured(py: Python<'_>, file: &PathBuf, name: &str) -> PyResult<(TargetConfig, TransportConfig)> {
     let config = py.detach(|| config_file::read(file)).map_err(|e| to_py_err(py, &e))?;
     let found = config.targets.iter().find(|target| &*target.name == name);
-    found.map(|target| config.detached(target)).ok_or_else(|| {
+    found.map(|target| (config.detached(target), config.transport.clone())).ok_or_else(|| {
         let names: Vec<&str> = config.targets.iter().map(|target| &*target.name).collect();
         let text = format!("{} has no target {name}; it has {}", file.display(), names.join(", "));
         raised_sweep(py, SweepError::Options(text))

@@ -109,21 +109,25 @@ impl Drop for EndOnDrop {
 }
 
 impl SweepRun {
-    /// Starts the sweep as a task on the runtime.
+    /// Starts the sweep as a task on the runtime. `config` are the settings of its connections.
     ///
     /// # Errors
     ///
     /// `tidegate.ConfigError` if a proxy variable of the environment is invalid.
-    pub(super) fn start(py: Python<'_>, sweep: tidegate_sweep::Sweep) -> PyResult<Self> {
+    pub(super) fn start(
+        py: Python<'_>,
+        sweep: tidegate_sweep::Sweep,
+        config: &TransportConfig,
+    ) -> PyResult<Self> {
         let runtime = runtime::handle()?;
         let _context = runtime.enter();
         let transport = match replaced_network::transport() {
             Some(transport) => transport,
             None => {
-                let defaults = TransportConfig::default();
-                let pool_idle = defaults.pool_idle.max(sweep.options().search.max_cap);
-                let rules = proxies::of_environment(py, &defaults)?;
-                let http = proxies::transport(TransportConfig { pool_idle, ..defaults }, rules.as_ref());
+                let pool_idle = config.pool_idle.max(sweep.options().search.max_cap);
+                let rules = proxies::of_environment(py, config)?;
+                let config = TransportConfig { pool_idle, ..config.clone() };
+                let http = proxies::transport(config, rules.as_ref());
                 Transport::new(http.map_err(|e| to_py_err(py, &e))?)
             }
         };

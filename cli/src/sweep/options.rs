@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use tidegate::config::TargetConfig;
+use tidegate::config::{TargetConfig, TransportConfig};
 use tidegate::config_file;
 use tidegate_sweep::spend::TokenPrices;
 use tidegate_sweep::{Lengths, MixOptions, Sweep, SweepOptions};
@@ -14,11 +14,11 @@ use crate::api_key::read_api_key;
 use crate::find_target::find_target;
 
 /// Returns the sweep that the flags and the configuration describe, with the API key from the
-/// environment.
-pub(super) fn build_sweep(args: &Args) -> Result<Sweep, Failure> {
+/// environment, and the settings of its connections.
+pub(super) fn build_sweep(args: &Args) -> Result<(Sweep, TransportConfig), Failure> {
     let wrong = |error: tidegate_sweep::SweepError| Failure::usage(error.to_string());
     let target = args.target.as_deref().zip(args.config.as_deref());
-    let target = target.map(|(name, file)| read_target(name, file)).transpose()?;
+    let (target, transport) = target.map(|(name, file)| read_target(name, file)).transpose()?.unzip();
     let mut sweep = match &args.resume {
         // The options in the journal contain those of the target, and the flags that overrode them.
         Some(directory) => {
@@ -53,15 +53,15 @@ pub(super) fn build_sweep(args: &Args) -> Result<Sweep, Failure> {
     }
     // A server for which no variable is usual may need no key.
     let variable = key_env.as_deref().or(sweep.endpoint().usual_key_env());
-    match variable.map(|variable| read_api_key(sweep.endpoint().host(), variable)).transpose()? {
-        Some(key) => sweep.key(&key).map_err(wrong),
-        None => Ok(sweep),
+    if let Some(key) = variable.map(|variable| read_api_key(sweep.endpoint().host(), variable)).transpose()? {
+        sweep = sweep.key(&key).map_err(wrong)?;
     }
+    Ok((sweep, transport.unwrap_or_default()))
 }
 
-fn read_target(name: &str, file: &Path) -> Result<TargetConfig, Failure> {
+fn read_target(name: &str, file: &Path) -> Result<(TargetConfig, TransportConfig), Failure> {
     let config = config_file::read(file).map_err(|error| Failure::usage(error.to_string()))?;
-    Ok(config.detached(find_target(&config, Some(name))?))
+    Ok((config.detached(find_target(&config, Some(name))?), config.transport))
 }
 
 /// Overwrites `options` with the settings of `target`, unless that is `None`, and then with the

@@ -43,7 +43,8 @@ pub struct CallLine {
     pub failure: Option<AttemptFailure>,
     /// Prompt tokens as counted by the server, or as estimated if `counted` is `false`.
     pub input_tokens: u64,
-    /// Answer tokens as counted by the server, or the requested maximum if `counted` is `false`.
+    /// Answer tokens as counted by the server. If `counted` is `false`, the number of output events
+    /// of the stream, or the requested maximum if there was none.
     pub output_tokens: u64,
     /// Whether the server reported token counts.
     pub counted: bool,
@@ -110,7 +111,9 @@ pub(super) fn ended_call(
     }
     let times = CallTimes::from_record(call, &history, record, now);
     let usage = history.stream.usage;
-    let (input, output) = usage.map_or((call.input, call.output), |usage| (usage.input, usage.output));
+    // Without usage, one delta counts as one token: answers often end before their limit.
+    let uncounted = if history.stream.deltas > 0 { history.stream.deltas } else { call.output };
+    let (input, output) = usage.map_or((call.input, uncounted), |usage| (usage.input, usage.output));
     let last = history.attempts.last();
     let failure = match times.outcome {
         "completed" => None,
@@ -169,4 +172,25 @@ pub(super) fn ended_call(
         failure,
     };
     Some((line, Some(seen)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::call_state::StreamTimes;
+    use super::*;
+
+    #[test]
+    fn events_count_as_tokens_if_the_server_reports_no_usage() {
+        for (deltas, output, tpot) in [(10, 10, 0.05), (0, 100, 0.45 / 99.0)] {
+            let call = CallState::new(0, 0, 4, 0, 40, 100, 0.0);
+            call.sent(0.0, 1);
+            let stream =
+                StreamTimes { first_at: Some(0.05), last_at: Some(0.5), deltas, ..StreamTimes::default() };
+            call.ended(0.5, Some(200), None, stream);
+            let (line, seen) = ended_call(&call, None, 0.5).unwrap();
+            let seen = seen.unwrap();
+            assert_eq!((line.output_tokens, seen.output_tokens, seen.counted), (output, output, false));
+            assert!((seen.tpot.unwrap() - tpot).abs() < 1e-9, "{seen:?}");
+        }
+    }
 }

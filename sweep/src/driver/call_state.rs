@@ -47,13 +47,15 @@ pub(super) struct AttemptLog {
     pub(super) failure: Option<AttemptFailure>,
 }
 
-/// Times of the tokens in a response stream, and the usage that it reports. Each field is `None`
-/// until it is known.
+/// Times and number of the deltas in a response stream, and the usage that it reports. Each
+/// `Option` is `None` until its value is known.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StreamTimes {
     pub(super) first_at: Option<f64>,
     pub(super) last_at: Option<f64>,
     pub(super) longest_pause: Option<f64>,
+    /// Number of output deltas so far. One delta is one token or a few.
+    pub(super) deltas: u64,
     pub(super) usage: Option<Usage>,
 }
 

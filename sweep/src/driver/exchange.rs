@@ -102,7 +102,8 @@ impl Exchange {
                 .error_bytes
                 .extend_from_slice(bytes.get(..MAX_ERROR_BYTES.min(bytes.len())).unwrap_or_default());
         }
-        if response.observer.deltas() > deltas {
+        self.stream.deltas = response.observer.deltas();
+        if self.stream.deltas > deltas {
             self.stream.first_at.get_or_insert(now);
             self.stream.last_at = Some(now);
         }

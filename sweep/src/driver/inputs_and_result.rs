@@ -26,8 +26,6 @@ pub(crate) struct DriverParts<'a> {
     pub(crate) monitors: Monitors,
     pub(crate) stop: watch::Receiver<bool>,
     pub(crate) max_seconds: Option<f64>,
-    /// Duration of the preflight call in seconds, or `None` if it was not answered.
-    pub(crate) latency: Option<f64>,
     pub(crate) progress: &'a mut (dyn FnMut(&SweepProgress) + Send),
     pub(crate) log: &'a mut (dyn FnMut(&CallLine) + Send),
 }

@@ -78,7 +78,8 @@ pub(crate) struct Driver<'a> {
     ticker: tokio::time::Interval,
     last: Option<LoadSample>,
     series: TimeSeries,
-    /// Duration of the longest call so far, in seconds.
+    /// Duration of the longest call so far, in seconds. Excludes the preflight call, which may have
+    /// waited for a cold server.
     max_call_seconds: f64,
     refusals: usize,
     /// Status and error code of the last response that rejected the API key, or `None` if none did.
@@ -108,7 +109,7 @@ impl<'a> Driver<'a> {
             ticker,
             last: None,
             series: TimeSeries::default(),
-            max_call_seconds: parts.latency.unwrap_or_default(),
+            max_call_seconds: 0.0,
             refusals: 0,
             rejection: None,
             ceiling: None,

@@ -9,16 +9,20 @@ use super::rate_limited::RateLimited;
 use super::service_time::MeanEstimate;
 use crate::normal_distribution;
 use crate::observation::FailureCause;
-use crate::search_result::{Binding, Estimate, SweepAnswer};
+use crate::search_result::{Binding, Estimate, LatencyQuantiles, StepResult, SweepAnswer};
 
 /// Full KV memory is reported as the binding limit if a cap was rejected because of a cliff or an
 /// overload, and sequences are preempted at a cap of at most this multiple of the answer.
 const PREEMPTION_RANGE: f64 = 1.4;
 
-/// Returns the answer that follows from the evidence so far.
-pub(super) fn build(policy: &Policy, settings: &SearchSettings) -> SweepAnswer {
+/// Share of the calls, 0 to 1, that must meet the objectives at the cap of a rate limit. A note
+/// names a smaller share.
+const MIN_SHARE_MET: f64 = 0.95;
+
+/// Returns the answer that follows from the evidence so far. `steps` are the results of all steps.
+pub(super) fn build(policy: &Policy, settings: &SearchSettings, steps: &[StepResult]) -> SweepAnswer {
     let evidence = &policy.evidence;
-    let Some(cap) = answer_cap(policy, settings) else { return no_answer(policy) };
+    let Some(cap) = answer_cap(policy, settings) else { return no_answer(policy, settings, steps) };
     if let Phase::RateLimited(state) = &policy.phase {
         return rate_limited_answer(policy, settings, state, cap);
     }
@@ -35,6 +39,10 @@ pub(super) fn build(policy: &Policy, settings: &SearchSettings) -> SweepAnswer {
     let binding = binding(policy, settings, cap);
     let highest = evidence.points().last().map_or(cap, |point| point.cap);
     let (low, high) = knee_interval(policy, settings, cap);
+    let excess = pooled.as_ref().and_then(|summary| policy.reported_excess(summary));
+    let excess_note = excess.map(|(unit, accepted, limit)| {
+        format!("At cap {cap}, the server accepted about {accepted:.0} {unit} per minute, but its response headers report a limit of {limit:.0}. It may reject calls later: configure this rate too.")
+    });
     // A client that is too slow does not show how much the server can take.
     let rising = matches!(binding, Binding::NotReached | Binding::Client);
     SweepAnswer {
@@ -49,7 +57,7 @@ pub(super) fn build(policy: &Policy, settings: &SearchSettings) -> SweepAnswer {
         goodput: estimate(pooled.as_ref().and_then(|summary| summary.goodput(work))),
         rpm: None,
         tpm: None,
-        notes: notes(policy),
+        notes: notes(policy).into_iter().chain(excess_note).collect(),
     }
 }
 
@@ -117,12 +125,19 @@ fn rate_limited_answer(
         .map(|(calls, service)| (calls.low * service, calls.high * service));
     let (low, high) = sustained.map_or((cap, cap), |(low, high)| (low as usize, high.ceil() as usize));
     let sustained_calls = calls.zip(evidence.service_at(cap)).map(|(calls, service)| calls.value * service);
+    let at_cap = evidence.pooled(cap).filter(|summary| summary.answered > 0);
+    let share_met = at_cap.map(|summary| summary.met as f64 / summary.answered as f64);
+    let late_note = share_met.filter(|&share| share < MIN_SHARE_MET).map(|share| {
+        format!("Only {:.0} % of the calls met the objective at cap {cap}, which the rate limit determines, not the objective.", 100.0 * share)
+    });
     let cap = sustained_calls.map_or(cap, |sustained| policy.rounded_cap(settings, state, cap, sustained));
-    let per_minute = |estimate: Estimate| Estimate {
-        value: 60.0 * estimate.value,
-        low: 60.0 * estimate.low,
-        high: 60.0 * estimate.high,
+    let scaled = |estimate: Estimate, factor: f64| Estimate {
+        value: factor * estimate.value,
+        low: factor * estimate.low,
+        high: factor * estimate.high,
     };
+    let has_objective = settings.ttft.or(settings.tpot).is_some();
+    let share_met = if has_objective { share_met } else { Some(1.0) };
     let tokens = observed.map(|observed| with_interval(policy.tokens_per_second(&observed)));
     let (what, reported) = match binding {
         Binding::RequestRate => ("requests", evidence.rate_history.reported_rpm),
@@ -134,6 +149,8 @@ fn rate_limited_answer(
     };
     let reported =
         reported.map_or_else(String::new, |reported| format!(" (its response headers report {reported:.0})"));
+    // A rate that is not limited would hold calls back without need.
+    let may_limit = |rate: Binding| rate == binding || !state.is_known();
     let unsure =
         if state.is_known() { "" } else { " No response showed whether it counts tokens or requests." };
     let because = format!(
@@ -148,10 +165,10 @@ fn rate_limited_answer(
         confirmed: policy.confirmed,
         because,
         throughput: calls,
-        goodput: calls,
-        rpm: calls.map(per_minute),
-        tpm: tokens.map(per_minute),
-        notes: policy.notes.clone(),
+        goodput: calls.zip(share_met).map(|(calls, share)| scaled(calls, share)),
+        rpm: calls.filter(|_| may_limit(Binding::RequestRate)).map(|calls| scaled(calls, 60.0)),
+        tpm: tokens.filter(|_| may_limit(Binding::TokenRate)).map(|tokens| scaled(tokens, 60.0)),
+        notes: policy.notes.iter().cloned().chain(late_note).collect(),
     }
 }
 
@@ -163,7 +180,7 @@ fn answer_cap(policy: &Policy, settings: &SearchSettings) -> Option<usize> {
     }
 }
 
-fn no_answer(policy: &Policy) -> SweepAnswer {
+fn no_answer(policy: &Policy, settings: &SearchSettings, steps: &[StepResult]) -> SweepAnswer {
     let example = policy.evidence.all_summaries().iter().rev().find_map(|summary| summary.failure.clone());
     let last_failure = example.map_or_else(String::new, |failure| match failure.status {
         Some(status) => format!(" The last response was a {status}."),
@@ -176,6 +193,7 @@ fn no_answer(policy: &Policy) -> SweepAnswer {
         Some(NoAnswer::Refused) => {
             format!("The requests themselves are rejected at every cap.{last_failure}")
         }
+        None if policy.evidence.is_always_late() => lateness(settings, steps),
         None => "Too few calls were observed for an answer.".to_owned(),
     };
     SweepAnswer {
@@ -191,6 +209,27 @@ fn no_answer(policy: &Policy) -> SweepAnswer {
         tpm: None,
         notes: policy.notes.clone(),
     }
+}
+
+/// Returns the explanation if no call met the latency objectives: what was measured at the lowest
+/// cap, and the objectives.
+fn lateness(settings: &SearchSettings, steps: &[StepResult]) -> String {
+    let Some(step) = steps.iter().filter(|step| step.calls > 0).min_by_key(|step| step.cap) else {
+        return "No call met the objective.".to_owned();
+    };
+    let of = |name: &str, objective: Option<f64>, measured: &LatencyQuantiles| {
+        let objective = objective?;
+        Some(match measured.p50 {
+            Some(median) => format!("the median {name} was {median:.3} s (objective: {objective:.3} s)"),
+            None => format!("the {name} is unknown, because no response was a stream"),
+        })
+    };
+    let measured = [of("TTFT", settings.ttft, &step.ttft), of("TPOT", settings.tpot, &step.tpot)];
+    format!(
+        "No call met the objective, not even at cap {}, the lowest cap measured: {}.",
+        step.cap,
+        measured.into_iter().flatten().collect::<Vec<_>>().join(", and ")
+    )
 }
 
 fn notes(policy: &Policy) -> Vec<String> {
@@ -225,7 +264,7 @@ fn noise_note(policy: &Policy) -> Option<String> {
 }
 
 /// Returns what limits the answer `cap`.
-fn binding(policy: &Policy, settings: &SearchSettings, cap: usize) -> Binding {
+pub(super) fn binding(policy: &Policy, settings: &SearchSettings, cap: usize) -> Binding {
     match curve_binding(policy, settings, cap) {
         // More calls gain nothing because those that the KV cache cannot hold wait.
         Binding::Saturation if policy.evidence.is_kv_full_from(cap) == Some(true) => Binding::KvCliff,
@@ -329,7 +368,7 @@ fn explanation(policy: &Policy, settings: &SearchSettings, cap: usize, binding: 
             }
         }
         Binding::NotReached => {
-            format!("No limit was reached up to {cap} concurrent calls, the highest cap tried.")
+            format!("No limit was reached up to {cap} concurrent calls, the highest cap measured.")
         }
         Binding::RequestRate | Binding::TokenRate => String::new(),
     }

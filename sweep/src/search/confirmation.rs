@@ -1,5 +1,6 @@
 //! Confirms the answer: measures it and another cap in turn, twice each. If the interval is then
-//! too wide because of noise, measures them again.
+//! too wide because of noise, or no step at one of the caps was valid, measures them again. An
+//! answer that this client limits is not confirmed.
 
 use super::SearchSettings;
 use super::answer;
@@ -9,7 +10,8 @@ use super::next_step::{MAX_KNEE_STEPS, MAX_ROUNDS, Phase, Policy, SUFFICIENT_CAL
 use super::noise::NOTABLE;
 use super::step_monitor::StoppingRule;
 use super::step_stopping_rules::{CONFIRM_ABOVE, CONFIRM_ANSWER, CONFIRM_OBJECTIVE};
-use crate::search_result::Purpose;
+use super::step_summary::StepEnd;
+use crate::search_result::{Binding, Purpose};
 
 /// Maximum width of the interval on each side of a confirmed answer, as a share of the answer, if
 /// the measurement is noisy.
@@ -19,7 +21,7 @@ impl Policy {
     /// Queues the next step of the confirmation. After the last one, ends the search, or continues
     /// it if the answer has changed or its interval is too wide.
     pub(super) fn confirm(&mut self, settings: &SearchSettings) {
-        let Phase::Confirm { at, answer, above } = self.phase else { return };
+        let Phase::Confirm { at, answer, above, since } = self.phase else { return };
         if at >= 4 {
             // Check whether the answer is still the same with the additional points.
             let Some(again) = self.evidence.answer(settings) else {
@@ -30,9 +32,22 @@ impl Policy {
             let is_late = self.evidence.has_late_calls();
             let same = again.abs_diff(answer) as f64 <= (NEAR * answer as f64).max(0.5)
                 || ((is_late || self.evidence.engine_queue().is_some()) && (low..=high).contains(&answer));
-            let sure = same && self.is_narrow(settings, again);
+            // A step that this client or a rate limit disturbed confirms nothing.
+            let is_measured = |cap: usize| {
+                let steps = self.evidence.all_summaries().iter().skip(since);
+                let is_valid = |end: StepEnd| matches!(end, StepEnd::Accepted | StepEnd::Rejected);
+                steps.filter(|summary| summary.cap == cap).any(|summary| is_valid(summary.ended))
+            };
+            let is_client = answer::binding(self, settings, again) == Binding::Client;
+            let sure = same
+                && !is_client
+                && is_measured(answer)
+                && above.is_none_or(is_measured)
+                && self.is_narrow(settings, again);
             let max_rounds = if is_late { 2 * MAX_ROUNDS } else { MAX_ROUNDS };
-            if sure || self.rounds >= max_rounds || self.evidence.calls >= SUFFICIENT_CALLS {
+            let is_last = self.rounds >= max_rounds || self.evidence.calls >= SUFFICIENT_CALLS;
+            // Further steps cannot show more than this client can send.
+            if sure || is_last || (same && is_client) {
                 self.confirmed = sure;
                 self.phase = Phase::Done;
             } else if same {
@@ -48,7 +63,8 @@ impl Policy {
                     (true, false) => self.evidence.confirmation_cap_below(settings, again),
                     (false, _) => self.evidence.confirmation_cap(settings, answer),
                 };
-                self.phase = Phase::Confirm { at: 0, answer, above };
+                let since = self.evidence.all_summaries().len();
+                self.phase = Phase::Confirm { at: 0, answer, above, since };
             } else {
                 self.rounds += 1;
                 self.knee_steps = self.knee_steps.min(MAX_KNEE_STEPS - 2);
@@ -56,7 +72,7 @@ impl Policy {
             }
             return;
         }
-        self.phase = Phase::Confirm { at: at + 1, answer, above };
+        self.phase = Phase::Confirm { at: at + 1, answer, above, since };
         let (rule, rule_above) = if self.evidence.has_late_calls() {
             (CONFIRM_OBJECTIVE, CONFIRM_OBJECTIVE)
         } else {

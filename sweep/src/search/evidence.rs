@@ -239,6 +239,12 @@ impl Evidence {
         Curve::new(points)
     }
 
+    /// Returns `true` if calls were answered at usable caps, but none of them met the objectives.
+    pub(super) fn is_always_late(&self) -> bool {
+        let points = self.points();
+        !points.is_empty() && points.iter().all(|point| point.goodput.value <= 0.0)
+    }
+
     /// Returns `true` if calls miss the objectives at a cap that can contain the knee.
     pub(super) fn has_late_calls(&self) -> bool {
         let is_late = |point: &Point| point.met < point.answered;
@@ -257,7 +263,9 @@ impl Evidence {
             return Some(mean.value);
         }
         let nearest = self.accepted().min_by_key(|summary| summary.cap.abs_diff(cap))?;
-        let curve = self.curve()?;
+        // Late calls take slots, too.
+        let throughput = |point: &Point| Point { goodput: point.throughput, met: point.answered, ..*point };
+        let curve = Curve::new(self.curve()?.points().iter().map(throughput).collect())?;
         let points = curve.points();
         let inside = points.first()?.cap <= cap && cap <= points.last()?.cap;
         if inside {

@@ -209,6 +209,6 @@ impl Search {
     /// Returns the answer from the observations so far. It is final once [`Search::next`] has
     /// returned [`SearchAction::Done`].
     pub fn answer(&self) -> SweepAnswer {
-        answer::build(&self.policy, &self.settings)
+        answer::build(&self.policy, &self.settings, &self.steps)
     }
 }

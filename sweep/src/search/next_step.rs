@@ -4,7 +4,8 @@
 //!    client does not keep the cap in use.
 //! 2. **Narrow**: measure between the highest usable and the lowest unusable cap, first where the
 //!    positions of the failures indicate, then at the geometric mean. If the goodput stops rising
-//!    clearly below the highest usable cap, measure at the knee of the curve instead.
+//!    clearly below the highest usable cap, measure at the knee of the curve instead. If no call
+//!    met an objective yet, halve the cap.
 //! 3. **Confirm**: measure the answer and a cap above it, twice each, alternating. If the cap above
 //!    is accepted and better, the search continues upwards. If the answer is rejected, the search
 //!    continues downwards. If the engine has a queue, a cap below is measured instead.
@@ -62,6 +63,8 @@ pub(super) enum Phase {
         at: usize,
         answer: usize,
         above: Option<usize>,
+        /// Number of steps that had been completed before the steps that confirm the answer.
+        since: usize,
     },
     /// The server has a rate limit, which determines the following steps.
     RateLimited(RateLimited),
@@ -280,6 +283,10 @@ impl Policy {
             }
             return;
         };
+        if self.evidence.is_always_late() {
+            self.phase = Phase::Narrow;
+            return;
+        }
         let stride = self.stride.map_or(good, |stride| (2 * stride).min(good));
         let stride = stride.min(self.max_rise.unwrap_or(stride));
         let next = (good + stride.max(1)).min(settings.max_cap);
@@ -308,6 +315,16 @@ impl Policy {
 
     fn narrow(&mut self, settings: &SearchSettings) {
         let Some(good) = self.evidence.good else { return self.lower_cap(settings) };
+        if self.evidence.is_always_late() {
+            // Higher caps are slower, so only a lower one can meet the objectives.
+            let lowest = self.evidence.summaries().iter().map(|summary| summary.cap).min().unwrap_or(good);
+            if lowest > settings.min_cap {
+                self.push_plain_step((lowest / 2).max(settings.min_cap), Purpose::Narrow, ACCEPT);
+            } else {
+                self.phase = Phase::Done;
+            }
+            return;
+        }
         if self.knee_steps < MAX_KNEE_STEPS
             && self.evidence.engine_queue().is_none()
             && let Some(cap) = self.evidence.below_cliff()
@@ -378,7 +395,9 @@ impl Policy {
             .last()
             .filter(|summary| summary.cap == answer && summary.ended == StepEnd::Accepted);
         let at = usize::from(last.is_some_and(|summary| summary.service.count() >= CONFIRM_ANSWER.calls / 2));
-        self.phase = Phase::Confirm { at, answer, above: self.evidence.confirmation_cap(settings, answer) };
+        let since = self.evidence.all_summaries().len() - at;
+        let above = self.evidence.confirmation_cap(settings, answer);
+        self.phase = Phase::Confirm { at, answer, above, since };
     }
 
     /// Updates the evidence and the phase with the summary of a completed step.
@@ -397,7 +416,8 @@ impl Policy {
         let (cap, ended) = (summary.cap, summary.ended);
         let edge = summary.edge;
         let in_flight = summary.in_flight;
-        let refused = summary.answered == 0 && summary.attempts == 0 && summary.failure.is_some();
+        let is_refused = summary.answered == 0 && summary.attempts == 0;
+        let refusal = summary.failure.as_ref().filter(|_| is_refused).map(|failure| failure.status);
         if ended == StepEnd::Accepted && !self.is_consistent_with_earlier(settings, &summary) {
             return;
         }
@@ -450,9 +470,15 @@ impl Policy {
                 }
             }
             StepEnd::Rate | StepEnd::Undecided => {
-                if refused {
+                if let Some(status) = refusal {
                     self.no_answer = Some(NoAnswer::Refused);
                     self.phase = Phase::Done;
+                    if self.evidence.good.is_some() {
+                        let status = status.map_or_else(String::new, |status| format!(" with a {status}"));
+                        self.notes.push(format!(
+                            "The server rejected the requests at cap {cap}{status}, so the search ended; the answer is not confirmed."
+                        ));
+                    }
                 } else if self.evidence.good.is_none_or(|good| good < cap) {
                     self.evidence.bad = Some(RejectedCap::new(cap, RejectionCause::Failures, None));
                 }

@@ -19,8 +19,11 @@ use crate::search_result::{Binding, Purpose};
 /// Ratio of the cap of a drain step to the current answer, before two slots are added.
 const DRAIN_RATIO: f64 = 1.6;
 /// The number of concurrent calls that use up the rate is rounded up to a cap if its fraction
-/// exceeds this value. One slot too few leaves a part of the rate unused.
+/// exceeds this value, or [`ROUND_UP_SHARE`] of the whole. One slot too few leaves a part of the
+/// rate unused. One slot too many does not matter, because the rate is configured as well.
 const ROUND_UP_ABOVE: f64 = 0.3;
+/// Largest share of the rate that a cap may leave unused because it is not rounded up.
+const ROUND_UP_SHARE: f64 = 0.1;
 /// Number of calls that must have been accepted between the first and the last moment without
 /// credit for a final answer.
 const TRUSTED_CALLS: f64 = 100.0;
@@ -32,6 +35,9 @@ const MIN_CALLS: f64 = 15.0;
 const STABLE_CHANGE: f64 = 0.04;
 /// Number of rounds after which the search ends even if the answer is not stable.
 const MAX_ROUNDS: usize = 12;
+/// A throughput counts as above a reported rate limit if it exceeds the limit by more than this
+/// share.
+const MIN_EXCESS: f64 = 0.05;
 /// Requests count as the limited resource if the relative variance of their rate is below this
 /// share of the relative variance of the token rate.
 const STEADIER_RATIO: f64 = 0.07;
@@ -141,6 +147,11 @@ impl Policy {
     ) {
         let Phase::RateLimited(mut state) = self.phase else { return };
         match summary.ended {
+            StepEnd::Accepted if is_drain && self.reported_excess(summary).is_some() => {
+                // The server still accepts more than its rate, so credit is left.
+                state.drained = false;
+                self.phase = Phase::RateLimited(state);
+            }
             // Nothing held back twice the cap, so the rate limit is gone.
             StepEnd::Accepted if is_drain => {
                 self.notes.push("A rate limit applied for a while and then disappeared.".into());
@@ -161,6 +172,20 @@ impl Policy {
                 self.phase = Phase::RateLimited(state);
             }
         }
+    }
+
+    /// Returns the rate limit of the response headers that the throughput of the steps in `summary`
+    /// exceeded: its unit, the throughput in this unit per minute, and the reported limit. Returns
+    /// `None` if there is none.
+    pub(super) fn reported_excess(&self, summary: &StepSummary) -> Option<(&'static str, f64, f64)> {
+        let history = &self.evidence.rate_history;
+        let calls = 60.0 * summary.throughput(self.evidence.work())?.value;
+        let rates = [
+            ("requests", calls, history.reported_rpm),
+            ("tokens", calls * history.mean_tokens(), history.reported_tpm),
+        ];
+        let exceeds = |(_, accepted, limit): &(_, f64, f64)| *accepted > (1.0 + MIN_EXCESS) * limit;
+        rates.into_iter().filter_map(|(unit, accepted, limit)| Some((unit, accepted, limit?))).find(exceeds)
     }
 
     /// Returns which rate is limited: the one that the gate or the server named. If none was named,
@@ -195,8 +220,8 @@ impl Policy {
 
     /// Returns the cap to recommend. `held` is the cap that the search has found, and
     /// `sustained_calls` the number of concurrent calls that use up the rate. Returns `held`, or
-    /// one more if `sustained_calls` exceeds `held` by more than [`ROUND_UP_ABOVE`] and the last
-    /// step at the answer was not rejected.
+    /// one more if `sustained_calls` exceeds `held` by more than [`ROUND_UP_ABOVE`] or
+    /// [`ROUND_UP_SHARE`], and the last step at the answer was not rejected.
     pub(super) fn rounded_cap(
         &self,
         settings: &SearchSettings,
@@ -204,7 +229,8 @@ impl Policy {
         held: usize,
         sustained_calls: f64,
     ) -> usize {
-        let whole = (sustained_calls - ROUND_UP_ABOVE).ceil() as usize;
+        let ignored = ROUND_UP_ABOVE.min(ROUND_UP_SHARE * sustained_calls);
+        let whole = (sustained_calls - ignored).ceil() as usize;
         if state.ceiling.is_some() { held } else { whole.clamp(held, held + 1).min(settings.max_cap) }
     }
 

@@ -1,17 +1,28 @@
 //! Tests of the validity checks.
 
 use super::*;
+use crate::observation::{AttemptFailure, FailureCause};
 use crate::search_result::Purpose;
+
+fn hold(step: usize) -> SearchAction {
+    SearchAction::Hold { step, cap: 10, purpose: Purpose::Ramp }
+}
 
 /// Returns the sums of a step of 60 s in which calls waited and `in_flight` of ten slots were
 /// in use. `held_by` is what kept the first waiting call from a free slot, or `None` if nothing
 /// did.
 fn held(in_flight: usize, held_by: Option<BlockedBy>) -> StepSums {
+    held_from((0..=60).map(|at| (f64::from(at), held_by)), in_flight)
+}
+
+/// Returns the sums of a step like that of [`held`]. `samples` are the times of the load samples in
+/// seconds, and what kept the first waiting call from a free slot from then on.
+fn held_from(samples: impl IntoIterator<Item = (f64, Option<BlockedBy>)>, in_flight: usize) -> StepSums {
     let mut tally = StepTally::default();
-    tally.on_action(&SearchAction::Hold { step: 0, cap: 10, purpose: Purpose::Ramp }, 0.0);
-    for at in 0..=60 {
+    tally.on_action(&hold(0), 0.0);
+    for (at, held_by) in samples {
         tally.on_load_sample(&LoadSample {
-            at: f64::from(at),
+            at,
             cap: 10,
             in_flight,
             waiting: 8,
@@ -79,6 +90,40 @@ fn free_slots_while_calls_wait_fail_the_work_conserving_check() {
     ] {
         assert_eq!(work_conserving(&[(&step(), &held(in_flight, held_by))]).passed, passed, "{in_flight}");
     }
+}
+
+#[test]
+fn work_conserving_check_needs_a_twentieth_of_the_step() {
+    let (by_rate, by_nothing) = (Some(BlockedBy::Tokens), Some(BlockedBy::Nothing));
+    for (gap_s, passed) in [(0.001, CheckResult::Unknown), (1.0, CheckResult::No)] {
+        let samples = [(0.0, by_rate), (13.0, by_nothing), (13.0 + gap_s, by_rate)];
+        let sums = held_from(samples, 6);
+        assert_eq!(work_conserving(&[(&step(), &sums)]).passed, passed, "{gap_s}");
+    }
+}
+
+#[test]
+fn late_rejection_counts_neither_for_the_next_step_nor_as_retried() {
+    let mut tally = StepTally::default();
+    tally.on_action(&hold(0), 0.0);
+    tally.on_action(&hold(1), 10.0);
+    let attempt = |sent_at: f64| AttemptObservation {
+        sent_at,
+        ended_at: 10.2,
+        position: 11,
+        failure: Some(AttemptFailure {
+            cause: FailureCause::Limited,
+            status: Some(429),
+            retry_after: None,
+            hint: None,
+        }),
+        rates: Default::default(),
+    };
+    tally.on_attempt(&attempt(9.9));
+    tally.on_attempt(&attempt(10.1));
+    assert_eq!(tally.totals().1, 2);
+    let counted = |step: usize| (tally.steps[&step].attempts, tally.steps[&step].failures);
+    assert_eq!((counted(0), counted(1)), ((0, 0), (1, 1)));
 }
 
 #[test]

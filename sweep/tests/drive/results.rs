@@ -13,7 +13,7 @@ use tidegate_sim::{Faults, SimConfig, Simulator};
 use tidegate_sweep::sweep_outcome::CheckResult;
 use tidegate_sweep::{Binding, Lengths, MixOptions, StepVerdict, Sweep, SweepEnd, SweepOptions};
 
-use crate::upstream::Upstream;
+use crate::upstream::{Upstream, json_response};
 use crate::{Directory, options, run, run_paused_seeded, sweep};
 
 fn limited(limit: usize) -> Upstream {
@@ -63,6 +63,20 @@ fn exact_output_needs_an_output_limit_in_each_request() {
     let error = new(None).unwrap_err().to_string();
     assert!(error.contains("request 2 of the file") && error.contains("--exact-output"), "{error}");
     assert!(new(Some(9)).is_ok());
+}
+
+#[test]
+fn responses_without_a_stream_meet_no_objective_for_the_first_token() {
+    let answer = r#"{"choices": [{"index": 0, "message": {"content": "a"}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 40, "completion_tokens": 8, "total_tokens": 48}}"#;
+    let upstream = Upstream::scripted(Faults::default(), move |_, _| json_response(200, answer));
+    let mut options = options();
+    options.search.ttft = Some(0.5);
+    let outcome = sweep(options, &upstream);
+    let because = outcome.answer.because;
+    assert_eq!(outcome.answer.cap, None, "{because}");
+    let expected = "not even at cap 1, the lowest cap measured: the TTFT is unknown, because no response";
+    assert!(because.contains(expected), "{because}");
 }
 
 #[test]

@@ -1,9 +1,16 @@
 //! Tests that a sweep sends no request that could exceed a ceiling.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
 use serde_json::Value;
+use tidegate::Transport;
 use tidegate_sim::Faults;
 use tidegate_sweep::spend::{Ceiling, TokenPrices};
 use tidegate_sweep::{Sweep, SweepCeilings, SweepEnd, SweepOptions};
+use tokio::sync::watch;
+use tower::{ServiceExt, service_fn};
 
 use crate::upstream::Upstream;
 use crate::{options, run, run_paused_seeded, sweep};
@@ -72,6 +79,26 @@ fn time_ceiling_ends_the_sweep() {
     assert_eq!(outcome.ended, SweepEnd::Ceiling(Ceiling::Time));
     assert!(took.as_secs_f64() <= 3.01, "{took:?}");
     assert_eq!(upstream.log.open(), 0);
+}
+
+#[test]
+fn slow_preflight_call_leaves_time_for_steps() {
+    let upstream = limited();
+    let (server, is_cold) = (upstream.transport(), Arc::new(AtomicBool::new(true)));
+    let transport = Transport::new(service_fn(move |request| {
+        let (server, is_cold) = (server.clone(), is_cold.clone());
+        async move {
+            if is_cold.swap(false, Ordering::SeqCst) {
+                tokio::time::sleep(Duration::from_secs(20)).await;
+            }
+            server.oneshot(request).await
+        }
+    }));
+    let sweep =
+        Sweep::new(within(SweepCeilings { seconds: Some(40.0), ..SweepCeilings::default() })).unwrap();
+    let (_stop, stopped) = watch::channel(false);
+    let outcome = run_paused_seeded(sweep.run(transport, |_| {}, stopped)).unwrap();
+    assert!(!outcome.steps.is_empty(), "{:?}", outcome.ended);
 }
 
 #[test]

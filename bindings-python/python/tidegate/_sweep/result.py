@@ -191,9 +191,11 @@ class SweepResult:
     goodput: SweepEstimate | None
     """Completed calls per second at the cap that met the objective."""
     rpm: SweepEstimate | None
-    """Requests per minute that the provider accepts, if a rate limits the cap."""
+    """Requests per minute that the provider accepts. None unless a limit on requests determines
+    the cap, or a rate limit of unknown kind."""
     tpm: SweepEstimate | None
-    """Tokens per minute that the provider accepts, if a rate limits the cap."""
+    """Tokens per minute that the provider accepts. None unless a limit on tokens determines the
+    cap, or a rate limit of unknown kind."""
     notes: list[str]
     """Further remarks."""
     lines: str

@@ -1,6 +1,7 @@
 //! Tests of the search against a model of servers.
 
 mod noise;
+mod policy;
 mod scenarios;
 mod server_models;
 mod simulated_sweep;

@@ -1,9 +1,10 @@
 //! Tests the search in the main scenarios with a few seeds each: checks the binding limit, the cap
 //! and its interval. The ignored test in `table` prints the figures over many seeds.
 
-use super::server_models::ServerModel;
+use super::server_models::{Bucket, ServerModel};
 use super::simulated_sweep::Play;
 use super::table::scenarios;
+use crate::search::SearchSettings;
 use crate::search_result::{Binding, SweepAnswer};
 
 const SEEDS: std::ops::Range<u64> = 5_001..5_004;
@@ -28,7 +29,41 @@ fn finds_and_names_limits_and_rates() {
             assert!(throughput(cap) >= 0.9 * throughput(truth), "{name}, {seed}: {cap} instead of {truth}");
             assert!(answer.interval.is_some_and(|(low, high)| low <= cap && cap <= high), "{name}, {seed}");
             assert!(calls < 3_000, "{name}, {seed}: {calls} calls");
+            assert!(class != Binding::Client || !answer.confirmed, "{name}, {seed}: {answer:?}");
+            // Only a server that does not name the limited rate gets both.
+            let is_unnamed = name.ends_with("Retry-After") || name.ends_with("bare");
+            let rates = (answer.rpm.is_some(), answer.tpm.is_some());
+            let is_token_rate = class == Binding::TokenRate;
+            assert_eq!(rates, (is_token_rate && is_unnamed, is_token_rate), "{name}, {seed}");
         }
+    }
+}
+
+#[test]
+fn reported_request_rate_is_the_answer_whatever_the_bucket_holds() {
+    // Full, the bucket holds the requests of a minute. Above cap 12.2, it is emptied slowly.
+    let bucket = Bucket { cap: 12.2, seconds: 60.0, headers: true, retry_after: true, by_tokens: false };
+    let model = ServerModel { bucket: Some(bucket), ..ServerModel::usl(0.005, 0.0) };
+    for seed in SEEDS {
+        let (answer, _) = answer(&model, seed);
+        assert_eq!(answer.binding, Some(Binding::RequestRate), "{seed}: {answer:?}");
+        assert_eq!((answer.confirmed, answer.tpm), (true, None), "{seed}: {answer:?}");
+        assert!(answer.because.contains("requests per minute (its response headers report"), "{answer:?}");
+    }
+}
+
+#[test]
+fn goodput_under_a_rate_limit_counts_calls_within_the_objective() {
+    let settings = SearchSettings { ttft: Some(0.42), ..SearchSettings::default() };
+    let name = "tokens 12, headers";
+    for (_, model, _) in scenarios().into_iter().filter(|scenario| scenario.0 == name) {
+        let (answer, _) = answer(&ServerModel { settings: settings.clone(), ..model }, 5_001);
+        assert_eq!(answer.binding, Some(Binding::TokenRate), "{answer:?}");
+        let value = |estimate: Option<crate::search_result::Estimate>| estimate.map_or(0.0, |it| it.value);
+        let share = value(answer.goodput) / value(answer.throughput);
+        assert!((0.2..0.8).contains(&share), "{answer:?}");
+        let expected = format!("Only {:.0} % of the calls met the objective", 100.0 * share);
+        assert!(answer.notes.iter().any(|note| note.starts_with(&expected)), "{answer:?}");
     }
 }
 

@@ -377,8 +377,10 @@ impl Play {
             if self.model.client.is_some_and(|most| self.in_flight() >= most) {
                 return Some(BlockedBy::Nothing);
             }
-            if self.model.bucket.is_some_and(|bucket| bucket.headers) && !self.has_room() {
-                return Some(BlockedBy::Tokens);
+            if let Some(bucket) = self.model.bucket.filter(|bucket| bucket.headers)
+                && !self.has_room()
+            {
+                return Some(if bucket.by_tokens { BlockedBy::Tokens } else { BlockedBy::Requests });
             }
             if let Some(call) = self.waiting.pop_front() {
                 self.send(call);

@@ -43,6 +43,24 @@ fn unlimited_server_reports_not_reached() {
 }
 
 #[test]
+fn objective_met_only_below_the_start_cap_is_found() {
+    // The median time to first token is 0.64 s at cap 3, and 0.76 s at the start cap 4.
+    let sweep = |ttft: f64| {
+        let settings = SearchSettings { ttft: Some(ttft), ..SearchSettings::default() };
+        let server = ServerModel { noise: 0.02, settings, ..ServerModel::usl(0.3, 0.0) };
+        Play::new(server, 5_001).play(6_000)
+    };
+    let answer = sweep(0.7).search.answer();
+    assert_eq!((answer.cap, answer.confirmed), (Some(3), true), "{answer:?}");
+    let played = sweep(0.1);
+    let answer = played.search.answer();
+    assert_eq!(answer.cap, None);
+    let expected = "not even at cap 1, the lowest cap measured: the median TTFT was 0.40";
+    assert!(answer.because.contains(expected), "{}", answer.because);
+    assert!(played.calls < 200, "{}", played.calls);
+}
+
+#[test]
 fn early_stop_gives_a_partial_answer() {
     for calls in [0, 3, 60, 150, 250] {
         let played = Play::new(model("hard 20 under usl 35"), 5_001).play(calls);

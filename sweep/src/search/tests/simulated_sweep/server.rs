@@ -130,7 +130,8 @@ impl Play {
             let cost = self.cost(tokens);
             if cost > self.level {
                 let wait = ((cost - self.level).ceil()).max(1.0);
-                let hint = Some(LimitHint::Tokens).filter(|_| bucket.headers);
+                let kind = if bucket.by_tokens { LimitHint::Tokens } else { LimitHint::Requests };
+                let hint = Some(kind).filter(|_| bucket.headers);
                 return Some(AttemptFailure { hint, ..limited(bucket.retry_after.then_some(wait)) });
             }
         }
@@ -141,12 +142,17 @@ impl Play {
         match self.model.bucket {
             Some(bucket) if bucket.headers => {
                 let mean = self.mean_tokens();
-                let per_second = (PROMPT + mean) / self.cost(mean);
-                let told = ReportedRate {
+                let a_call = if bucket.by_tokens { PROMPT + mean } else { 1.0 };
+                let per_second = a_call / self.cost(mean);
+                let told = Some(ReportedRate {
                     limit: Some(60.0 * per_second),
                     remaining: Some(self.level.max(0.0) * per_second),
-                };
-                ReportedRates { tokens: Some(told), requests: None }
+                });
+                if bucket.by_tokens {
+                    ReportedRates { tokens: told, requests: None }
+                } else {
+                    ReportedRates { tokens: None, requests: told }
+                }
             }
             _ => ReportedRates::default(),
         }
