@@ -332,10 +332,7 @@ impl Placement {
         work: Work,
     ) -> Option<PlacedCall> {
         let call = self.count(now, at, wants, work, Sender::Own)?;
-        let members = self.members();
-        let model = call.model.as_deref();
-        let may_serve = |model| self.filter(|replica| replica.serves(model) != Some(false)).and(members);
-        if model.is_some_and(|model| may_serve(model).is_empty()) {
+        if call.model.as_deref().is_some_and(|model| self.could_serve(model).is_empty()) {
             self.polls.model_wanted_at = Some(now);
         }
         self.polls.active_at = Some(now);
@@ -445,8 +442,9 @@ impl Placement {
     /// Records that the replica accepted the call: the response has begun successfully.
     pub fn on_accepted(&mut self, now: Instant, call: &mut PlacedCall) {
         call.accepted = true;
-        let replica = replica_of(&mut self.replicas, call);
-        if replica.is_some_and(|replica| replica.health.on_accepted(now, call)) {
+        let Some(replica) = replica_of(&mut self.replicas, call) else { return };
+        call.model.iter().for_each(|model| replica.on_model_served(model));
+        if replica.health.on_accepted(now, call) {
             self.settle(now);
         }
     }
@@ -477,18 +475,10 @@ impl Placement {
         }
     }
 
-    /// Returns `true` if the replica answered 404 for a model since the last answer to a model
-    /// poll.
+    /// Returns `true` if the replica answered 404 for a model and nothing contradicts that.
     pub fn is_lacking_models(&self, id: ReplicaId) -> bool {
         let replica = self.index_of(id).and_then(|at| self.replica(at));
         replica.is_some_and(|replica| !replica.lacking.is_empty())
-    }
-
-    /// Returns the members that serve the model of a call as far as is known, and those of which it
-    /// is not known. Empty if the call names no model.
-    pub fn may_serve(&self, call: &PlacedCall) -> ReplicaSet {
-        let Some(model) = call.model.as_deref() else { return ReplicaSet::NONE };
-        self.filter(|replica| replica.serves(model) != Some(false)).and(self.members())
     }
 
     /// Returns the replicas that went down since the last call of this method, except those that
@@ -562,6 +552,7 @@ impl Placement {
             if std::mem::take(&mut replica.health.process_ended) {
                 self.prefix_cache.clear(replica.load.cache.name);
                 replica.load.on_restart();
+                replica.lacking.clear();
                 replica.polled.forget_models();
             }
         }
@@ -585,6 +576,11 @@ impl Placement {
         let excess = ejected.len().saturating_sub(listening.len() / 2);
         ejected.sort_by_key(|(_, replica)| replica.health.badness());
         ejected.into_iter().take(excess).map(|(at, _)| at).collect()
+    }
+
+    /// Returns the replicas that are ejected, also those that stay eligible because too many are.
+    pub fn ejected(&self) -> ReplicaSet {
+        self.filter(|replica| replica.health.is_ejected())
     }
 
     /// Returns the replica at the index `at`, or `None` if the index is free.
