@@ -274,13 +274,13 @@ impl PoolModel {
                 let hold = self.scheduler.on_replica_failure(self.now, &mut running.grant, fault);
                 let eligible = self.eligible();
                 let expected = match fault {
-                    Fault::Full(_) | Fault::Limited(_) | Fault::ConnectRefused
+                    Fault::Full(_) | Fault::Limited(_) | Fault::ConnectRefused | Fault::Unauthenticated
                         if !running.others.and(self.places(&eligible)).is_empty() =>
                     {
                         Hold::RetryOther
                     }
                     Fault::Full(_) if !eligible.is_empty() => Hold::AllFull,
-                    Fault::Rejected => Hold::No,
+                    Fault::Rejected | Fault::Unauthenticated | Fault::Unanswered => Hold::No,
                     _ if !eligible.is_empty() => Hold::No,
                     Fault::Limited(_) => Hold::CoolDown,
                     _ => Hold::Outage,
