@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{MAX_REPLICAS, Placement, ReplicaConfig, ReplicaId, ReplicaSet, Wants};
+use super::{MAX_REPLICAS, PlacedCall, Placement, ReplicaConfig, ReplicaId, ReplicaSet, Wants};
 use super::{health::Health, replica::Replica};
 
 impl Placement {
@@ -75,18 +75,54 @@ impl Placement {
     /// `least_input` tokens as far as is known, and are not among the replicas that the call
     /// avoids. A condition that no replica satisfies is dropped, because only the replica itself
     /// knows for certain. The replicas to avoid are dropped first, then the context length, then
-    /// the model (replicas whose models are unknown are preferred to those known not to serve it).
+    /// the model: see [`Placement::serving_model`].
     pub fn serving(&self, wants: Option<&Wants>, least_input: u64) -> ReplicaSet {
         let members = self.members();
         let model = wants.and_then(|wants| wants.model.as_deref());
-        let serving = model.map_or(members, |model| {
-            let serves = |answer| self.filter(|replica| replica.serves(model) == answer).and(members);
-            serves(Some(true)).or_if_empty(serves(None)).or_if_empty(members)
-        });
+        let serving = model.map_or(members, |model| self.serving_model(model));
         let fitting = self.filter(|replica| replica.takes(model, least_input)).and(serving);
         let fitting = fitting.or_if_empty(serving);
         let avoided = wants.into_iter().flat_map(|wants| &wants.avoid);
         let avoided = avoided.filter_map(|id| self.index_of(*id)).collect();
         fitting.less(avoided).or_if_empty(fitting)
+    }
+
+    /// Returns the first nonempty set of the following:
+    ///
+    /// 1. Members that are known to serve the model and do not refuse connections.
+    /// 2. Members of which that is not known and that do not refuse connections.
+    /// 3. Members that are known to serve the model. The call waits for them.
+    /// 4. All members.
+    fn serving_model(&self, model: &str) -> ReplicaSet {
+        let members = self.members();
+        let listening = members.less(self.refusing());
+        let serves = |answer| self.filter(|replica| replica.serves(model) == answer).and(members);
+        let known = serves(Some(true));
+        let unknown = serves(None).and(listening);
+        known.and(listening).or_if_empty(unknown).or_if_empty(known).or_if_empty(members)
+    }
+
+    /// Returns the members that serve a model as far as is known, and those of which it is not
+    /// known, unless they refuse connections.
+    pub(super) fn could_serve(&self, model: &str) -> ReplicaSet {
+        let could =
+            |replica: &Replica| replica.serves(model).unwrap_or_else(|| !replica.health.is_refusing());
+        self.filter(could).and(self.members())
+    }
+
+    /// Returns the replicas where a call may be tried for which another replica answered that it
+    /// lacks the model. Empty if the call names no model.
+    ///
+    /// If no member serves the model as far as is known, these are the members that did not answer
+    /// so themselves, because the model may have been loaded since the members listed their models.
+    pub fn may_serve(&self, call: &PlacedCall) -> ReplicaSet {
+        let Some(model) = call.model.as_deref() else { return ReplicaSet::NONE };
+        let unasked = self.filter(|replica| !replica.lacks(model)).and(self.members());
+        self.could_serve(model).or_if_empty(unasked.less(self.refusing()))
+    }
+
+    /// Returns the replicas that refuse connections.
+    pub fn refusing(&self) -> ReplicaSet {
+        self.filter(|replica| replica.health.is_refusing())
     }
 }

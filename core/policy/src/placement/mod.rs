@@ -11,7 +11,8 @@
 //!   replicas for a key, on which independent clients agree), and `load_bound`.
 //! - `health`: a state machine per replica, which decides whether the replica is eligible. Evidence
 //!   that may be wrong (failing calls, silence) ejects at most half of the pool, and the least bad
-//!   replicas stay. Replicas that refuse connections are always ejected.
+//!   replicas stay. Replicas that refuse connections, and replicas that fail each call while others
+//!   accept calls, are always ejected.
 //! - `poll_schedule`: when to poll the health, the load and the models of each replica.
 //! - `members`: which replicas join and leave, and which models they serve.
 //! - `partners`: the calls of other processes that share the pool.
@@ -44,7 +45,7 @@ use tidegate_config::{PoolConfig, ReplicaConfig};
 
 use fastrand::Rng;
 
-use self::health::{HealthSettings, HealthState, OtherReplicas};
+use self::health::{HealthSettings, HealthState, OtherReplica};
 pub use self::replica_set::ReplicaSet;
 pub use self::types::{
     Fault, Observation, Placed, PollKind, PollRequest, PollRequests, ReplicaId, Wants, Work,
@@ -71,9 +72,6 @@ pub struct Placement {
     ids: u64,
     /// Number of calls that were counted, of partners too. It is also the number of the last call.
     calls: u64,
-    /// Number of calls that replicas have rejected, without those that do not count for their
-    /// health.
-    rejected: u64,
     rng: Rng,
     polls: PollSchedule,
     settings: HealthSettings,
@@ -216,7 +214,6 @@ impl Placement {
             replicas: Vec::new(),
             ids: 0,
             calls: 0,
-            rejected: 0,
             rng: Rng::with_seed(seed),
             polls: PollSchedule { poll, active_at: None, model_wanted_at: None },
             settings: HealthSettings {
@@ -332,10 +329,7 @@ impl Placement {
         work: Work,
     ) -> Option<PlacedCall> {
         let call = self.count(now, at, wants, work, Sender::Own)?;
-        let members = self.members();
-        let model = call.model.as_deref();
-        let may_serve = |model| self.filter(|replica| replica.serves(model) != Some(false)).and(members);
-        if model.is_some_and(|model| may_serve(model).is_empty()) {
+        if call.model.as_deref().is_some_and(|model| self.could_serve(model).is_empty()) {
             self.polls.model_wanted_at = Some(now);
         }
         self.polls.active_at = Some(now);
@@ -445,8 +439,9 @@ impl Placement {
     /// Records that the replica accepted the call: the response has begun successfully.
     pub fn on_accepted(&mut self, now: Instant, call: &mut PlacedCall) {
         call.accepted = true;
-        let replica = replica_of(&mut self.replicas, call);
-        if replica.is_some_and(|replica| replica.health.on_accepted(now, call)) {
+        let Some(replica) = replica_of(&mut self.replicas, call) else { return };
+        call.model.iter().for_each(|model| replica.on_model_served(model));
+        if replica.health.on_accepted(now, call) {
             self.settle(now);
         }
     }
@@ -459,36 +454,27 @@ impl Placement {
         if let (Fault::NoModel, Some(model)) = (fault, &call.model) {
             replica.on_model_missing(model);
         }
-        if fault == Fault::Rejected {
+        if fault.may_be_of_call() {
             self.count_rejected(now, call);
         }
         self.settle(now);
         counts
     }
 
-    /// Counts a call that its replica rejected, and compares the replica with the others.
+    /// Counts a call that its replica rejected or left unanswered, and compares the replica with
+    /// the others.
     fn count_rejected(&mut self, now: Instant, call: &PlacedCall) {
-        let others = self.filter(|replica| !replica.draining && replica.health.is_eligible());
-        let others = others.less(ReplicaSet::one(call.at));
-        let others = self.known().filter(|(at, _)| others.contains(*at)).map(|(_, other)| &other.health);
-        let others = OtherReplicas::new(others, self.rejected);
+        let others = self.known().filter(|(at, replica)| *at != call.at && !replica.draining);
+        let others: Vec<_> = others.map(|(at, replica)| OtherReplica::new(at, &replica.health)).collect();
         if let Some(replica) = replica_of(&mut self.replicas, call) {
-            self.rejected += u64::from(replica.health.on_rejected(now, &call.affinity, others));
+            replica.health.on_rejected(now, &call.affinity, &others);
         }
     }
 
-    /// Returns `true` if the replica answered 404 for a model since the last answer to a model
-    /// poll.
+    /// Returns `true` if the replica answered 404 for a model and nothing contradicts that.
     pub fn is_lacking_models(&self, id: ReplicaId) -> bool {
         let replica = self.index_of(id).and_then(|at| self.replica(at));
         replica.is_some_and(|replica| !replica.lacking.is_empty())
-    }
-
-    /// Returns the members that serve the model of a call as far as is known, and those of which it
-    /// is not known. Empty if the call names no model.
-    pub fn may_serve(&self, call: &PlacedCall) -> ReplicaSet {
-        let Some(model) = call.model.as_deref() else { return ReplicaSet::NONE };
-        self.filter(|replica| replica.serves(model) != Some(false)).and(self.members())
     }
 
     /// Returns the replicas that went down since the last call of this method, except those that
@@ -562,6 +548,7 @@ impl Placement {
             if std::mem::take(&mut replica.health.process_ended) {
                 self.prefix_cache.clear(replica.load.cache.name);
                 replica.load.on_restart();
+                replica.lacking.clear();
                 replica.polled.forget_models();
             }
         }
@@ -576,15 +563,29 @@ impl Placement {
     }
 
     /// Returns the ejected replicas that stay eligible because more than half of the pool is
-    /// ejected: the least bad ones. Draining replicas, and replicas that refuse connections, count
-    /// neither as ejected nor as part of the pool.
+    /// ejected: the least bad ones. Draining replicas, replicas that refuse connections, and
+    /// replicas that [fail each call](Placement::failing) count neither as ejected nor as part of
+    /// the pool.
     fn exempt(&self) -> ReplicaSet {
-        let listening = self.filter(|replica| !replica.draining && !replica.health.is_refusing());
+        let doubted = self.members().less(self.refusing()).less(self.failing());
         let mut ejected: Vec<(usize, &Replica)> = self.known().collect();
-        ejected.retain(|(at, replica)| listening.contains(*at) && replica.health.is_ejected());
-        let excess = ejected.len().saturating_sub(listening.len() / 2);
+        ejected.retain(|(at, replica)| doubted.contains(*at) && replica.health.is_ejected());
+        let excess = ejected.len().saturating_sub(doubted.len() / 2);
         ejected.sort_by_key(|(_, replica)| replica.health.badness());
         ejected.into_iter().take(excess).map(|(at, _)| at).collect()
+    }
+
+    /// Returns the ejected replicas that have failed several calls in a row while a replica that is
+    /// healthy now accepted calls. They would fail further calls, and as fast as they get them.
+    fn failing(&self) -> ReplicaSet {
+        let healthy = self.known().filter(|(_, replica)| !replica.draining);
+        let accepted = healthy.filter_map(|(_, replica)| replica.health.last_accepted_if_healthy()).max();
+        self.filter(|replica| replica.health.is_ejected() && replica.health.fails_each_call(accepted))
+    }
+
+    /// Returns the replicas that are ejected, also those that stay eligible because too many are.
+    pub fn ejected(&self) -> ReplicaSet {
+        self.filter(|replica| replica.health.is_ejected())
     }
 
     /// Returns the replica at the index `at`, or `None` if the index is free.

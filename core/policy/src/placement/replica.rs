@@ -22,8 +22,8 @@ pub(super) struct Replica {
     pub(super) polled: PollState,
     /// The models that the replica reported, or `None` if it has reported none yet.
     pub(super) models: Option<Vec<Model>>,
-    /// The models for which the replica answered 404 since the last answer to a model poll. At most
-    /// [`MAX_LACKING`].
+    /// The models for which the replica answered 404 since it last accepted a call for them,
+    /// without those that it has reported since. At most [`MAX_LACKING`].
     pub(super) lacking: Vec<Arc<str>>,
     /// The status of the last model poll if it returned no list of models, otherwise `None`.
     pub(super) models_status: Option<u16>,
@@ -50,20 +50,32 @@ impl Replica {
         }
     }
 
-    /// Records that the replica answered 404 for a model. A model poll follows, because the
-    /// reported models are wrong or not known.
+    /// Records that the replica answered 404 for a model. A model poll follows if the model was
+    /// expected there, because the reported models are wrong or not known.
     pub(super) fn on_model_missing(&mut self, model: &Arc<str>) {
-        if self.serves(model) != Some(false) && self.lacking.len() < MAX_LACKING {
-            self.lacking.push(model.clone());
+        if self.lacks(model) || self.lacking.len() >= MAX_LACKING {
+            return;
+        }
+        if self.serves(model) != Some(false) {
             self.polled.forget_models();
         }
+        self.lacking.push(model.clone());
+    }
+
+    /// Records that the replica accepted a call for a model.
+    pub(super) fn on_model_served(&mut self, model: &str) {
+        self.lacking.retain(|lacking| **lacking != *model);
     }
 
     /// Records the answer to a model poll: the models, or the status if there is no list of models.
     /// A replica that is still loading reports no models.
     pub(super) fn on_models(&mut self, answer: Result<Vec<Model>, u16>) {
-        self.lacking.clear();
         self.models_status = answer.as_ref().err().copied();
+        // Without a list, calls show what has changed.
+        let reported = answer.as_deref().unwrap_or_default();
+        let is_reported =
+            |name: &str| reported.is_empty() || reported.iter().any(|model| *model.name == *name);
+        self.lacking.retain(|name| !is_reported(name));
         if let Ok(models) = answer {
             self.models = Some(models).filter(|models| !models.is_empty());
             self.polled.knows_models |= self.models.is_some();
@@ -84,13 +96,19 @@ impl Replica {
     /// Returns whether the replica serves a model, or `None` if that is not known. Configured
     /// models precede reported ones, and an answer 404 precedes both.
     pub(super) fn serves(&self, model: &str) -> Option<bool> {
-        if self.lacking.iter().any(|lacking| **lacking == *model) {
+        if self.lacks(model) {
             return Some(false);
         }
         match (&self.member.models, &self.models) {
             (Some(configured), _) => Some(configured.iter().any(|name| **name == *model)),
             (None, reported) => Some(reported.as_ref()?.iter().any(|known| *known.name == *model)),
         }
+    }
+
+    /// Returns `true` if the replica answered 404 for a model and nothing contradicts that: see
+    /// [`Replica::lacking`].
+    pub(super) fn lacks(&self, model: &str) -> bool {
+        self.lacking.iter().any(|lacking| **lacking == *model)
     }
 
     /// Returns `true` if a prompt of `input` tokens and one token of output fit into the context of

@@ -135,17 +135,21 @@ pub enum Fault {
     Broke,
     /// The replica is healthy, but does not serve the model of the call (404).
     NoModel,
-    /// The replica is healthy, but does not accept the credential of the call (401).
+    /// The replica does not accept the credential of the call (401). The cause may be the call or
+    /// the replica.
     Unauthenticated,
     /// The replica rejected the call with another error that a retry would not change, such as 400,
     /// 403 or 404. The cause may be the call or the replica.
     Rejected,
+    /// Nothing of the response had arrived when the call's deadline or a timeout of the caller's
+    /// client passed. The cause may be the call, the caller or the replica.
+    Unanswered,
 }
 
 impl Fault {
     /// Returns the replica's fault in the outcome of an attempt. Returns `None` if the attempt was
     /// accepted or cancelled, or failed for a reason that says nothing about the replica. The
-    /// result [`Fault::Rejected`] is a fault only if the replica rejects many calls.
+    /// results for which [`Fault::may_be_of_call`] is `true` are faults only if there are many.
     ///
     /// `has_begun` is `true` if the response had begun: then only a broken response is a fault, and
     /// a timeout is not.
@@ -166,9 +170,16 @@ impl Fault {
                 _ if has_begun => None,
                 (_, FailureCause::ConnectRefused) => Some(Self::ConnectRefused),
                 (kind, _) if kind.never_sent() => Some(Self::Unreached),
+                (_, FailureCause::CallerTimeout) => Some(Self::Unanswered),
                 _ => Some(Self::Broke),
             },
             AttemptOutcome::Accepted { .. } | AttemptOutcome::Cancelled(_) => None,
         }
+    }
+
+    /// Returns `true` if the cause may be the call or its caller, so that the fault counts against
+    /// the replica only if the replica fails many calls in this way and others do not.
+    pub(crate) fn may_be_of_call(self) -> bool {
+        matches!(self, Self::Unauthenticated | Self::Rejected | Self::Unanswered)
     }
 }

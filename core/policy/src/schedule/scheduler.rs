@@ -412,11 +412,13 @@ impl<W> Scheduler<W> {
         Some(waiter)
     }
 
-    /// Lets the upstream update its time-dependent limits, and forgives the debts in fair queueing
-    /// of lanes that have neither waiting calls nor calls in flight.
+    /// Lets the upstream update its time-dependent limits, updates which replicas may take each
+    /// waiting call, and forgives the debts in fair queueing of lanes that have neither waiting
+    /// calls nor calls in flight.
     pub(super) fn tick(&mut self, now: Instant) {
         self.queue.end_busy_periods(self.capacity.by_lane);
         self.capacity.tick(now);
+        self.reclassify_if_refusing_changed(now);
         self.update_held(now);
     }
 

@@ -242,6 +242,14 @@ impl Permit {
         hold
     }
 
+    /// Records that nothing of the response had arrived when the call's deadline or a timeout of
+    /// the caller's client passed. Does nothing if the target is not a pool.
+    pub(crate) fn on_unanswered(&mut self) {
+        if self.placed().is_some() {
+            self.on_replica_fault(Fault::Unanswered);
+        }
+    }
+
     /// Records that a part of the response arrived, so the replica is alive. Takes the scheduler's
     /// lock at most once per 100 ms and replica.
     pub(crate) fn on_alive(&self) {

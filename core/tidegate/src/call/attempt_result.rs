@@ -85,6 +85,7 @@ mod tests {
         use FailureCause::{CallerTimeout, ConnectRefused, Local, Upstream};
         let (unread, other) = (Some(Failure::Unread { worth_waiting: false }), Some(Failure::Other));
         let (broke, unreached) = (Some(Fault::Broke), Some(Fault::Unreached));
+        let unanswered = Some(Fault::Unanswered);
         let busy = Some(Failure::Unread { worth_waiting: true });
         let by_rate = Some(Ended::Limited { by_rate: true });
         let (late, no_sample) = (Some(Ended::TimedOut), Some(Ended::Failed));
@@ -101,7 +102,7 @@ mod tests {
             (failed(ErrorKind::ConnectTimeout, Upstream), unread, unreached, no_sample),
             (failed(ErrorKind::Transport, Upstream), other, broke, no_sample),
             (failed(ErrorKind::FirstTokenTimeout, Upstream), other, broke, late),
-            (failed(ErrorKind::FirstTokenTimeout, CallerTimeout), other, broke, no_sample),
+            (failed(ErrorKind::FirstTokenTimeout, CallerTimeout), other, unanswered, no_sample),
             (AttemptOutcome::Cancelled(Cancellation::ReplicaDown), None, None, Some(Ended::Cancelled)),
         ] {
             assert_eq!(Failure::from_outcome(&outcome, false), failure, "{outcome:?}");

@@ -20,7 +20,8 @@
 //! cured, a trial begins. Without trusted probes, a trial begins 1 s after the ejection. This time
 //! doubles with each failed trial, up to [`MAX_PAUSE`]. Three kinds of replicas return without a
 //! trial: suspect replicas that have not failed a trial, replicas that stayed eligible because too
-//! many were ejected, and replicas that return while no other replica is healthy.
+//! many were ejected, and replicas that did not fail each call and return while no other replica is
+//! healthy.
 //!
 //! Probes may take another route than calls (a proxy, a certificate, a path that nobody serves). If
 //! no probe ever succeeded and a call is accepted, failed probes are ignored until one succeeds.
@@ -39,7 +40,7 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 
 use self::ejection_causes::{Cause, Causes, Evidence};
-pub(super) use self::rejections::OtherReplicas;
+pub(super) use self::rejections::OtherReplica;
 use self::{busy_period::BusyPeriod, probe_trust::Probes, rejections::Rejections};
 use super::{Fault, PlacedCall, ReplicaState};
 use crate::push_bounded;
@@ -114,6 +115,9 @@ pub(super) struct Health {
     /// Number of calls accepted since the replica joined.
     accepted: u64,
     rejections: Rejections,
+    /// When the first of [`MAX_FAILURES`] calls failed, or was rejected, between which no call was
+    /// accepted. `None` if there was no such row since the replica last accepted a call.
+    fails_each_since: Option<Instant>,
     probes: Probes,
     busy: BusyPeriod,
     /// Number of failed trials in a row.
@@ -192,6 +196,19 @@ impl Health {
     /// Returns `true` if the replica is ejected and connections are certainly refused.
     pub(super) fn is_refusing(&self) -> bool {
         self.is_refused && self.is_ejected()
+    }
+
+    /// Returns when the replica last accepted a call if the replica is in the state `in`. `None` if
+    /// it is in another state or never accepted a call.
+    pub(super) fn last_accepted_if_healthy(&self) -> Option<Instant> {
+        self.rejections.last_accepted().filter(|_| self.state == HealthState::In)
+    }
+
+    /// Returns `true` if the replica has failed [`MAX_FAILURES`] calls in a row and accepted none
+    /// since, and another replica accepted a call since then or at most [`WINDOW`] before.
+    /// `accepted` is when another replica last accepted a call, or `None` if none ever did.
+    pub(super) fn fails_each_call(&self, accepted: Option<Instant>) -> bool {
+        self.fails_each_since.zip(accepted).is_some_and(|(since, accepted)| accepted + WINDOW >= since)
     }
 
     /// Returns a sort key for ejected replicas, the least bad first: by the severity of the worst
@@ -373,6 +390,7 @@ impl Health {
     pub(super) fn on_accepted(&mut self, now: Instant, call: &PlacedCall) -> bool {
         self.accepted += 1;
         self.rejections.on_accepted(now);
+        self.fails_each_since = None;
         self.busy.consecutive = 0;
         let on_trial = self.state == HealthState::Trial;
         if on_trial {
@@ -404,41 +422,46 @@ impl Health {
             }
             Fault::ConnectRefused => self.on_connect_refused(now, true, Duration::ZERO),
             Fault::Unreached | Fault::Broke => self.on_call_failed(now),
-            Fault::NoModel | Fault::Unauthenticated => {
+            Fault::NoModel => {
                 self.on_accepted(now, call);
             }
             // The replica answers. See [`Health::on_rejected`].
-            Fault::Rejected => {
+            Fault::Rejected | Fault::Unauthenticated => {
                 self.on_answer(now, call.sent);
             }
+            Fault::Unanswered => {}
         }
         true
     }
 
-    /// Counts a call that the replica rejected, after [`Health::on_failed`]. Makes the replica
-    /// suspect if the [rejected calls](rejections) show that it is the cause. Returns `true` if the
-    /// call counts.
+    /// Counts a call that the replica rejected or left unanswered, after [`Health::on_failed`].
+    /// Makes the replica suspect if the [rejected calls](rejections) show that it is the cause.
     ///
     /// `affinity` identifies the conversation of the call.
-    pub(super) fn on_rejected(&mut self, now: Instant, affinity: &Affinity, others: OtherReplicas) -> bool {
-        let counts = self.rejections.is_new(affinity);
-        let is_cause = counts && self.rejections.add(now, others);
-        let fails_trial = counts && self.state == HealthState::Trial && self.rejections.was_cause();
-        if !self.is_ejected() && (is_cause || fails_trial) {
+    pub(super) fn on_rejected(&mut self, now: Instant, affinity: &Affinity, others: &[OtherReplica]) {
+        if !self.rejections.is_new(affinity) {
+            return;
+        }
+        let cause_since = self.rejections.add(now, others);
+        let fails_trial = self.state == HealthState::Trial && self.rejections.was_cause();
+        if !self.is_ejected() && (cause_since.is_some() || fails_trial) {
+            self.fails_each_since = self.fails_each_since.or(cause_since);
             self.rejections.on_found();
             self.suspect(now, Cause::CallsFail, now, Duration::ZERO);
         }
-        counts
     }
 
     /// Records a failed call. A failed trial, or too many failures in a short time, make the
     /// replica suspect.
     fn on_call_failed(&mut self, now: Instant) {
         push_bounded(&mut self.faults, MAX_FAILURES, (now, self.accepted));
-        let oldest = self.faults.front().filter(|_| self.faults.len() == MAX_FAILURES);
-        let too_many = oldest.is_some_and(|(first, accepted)| {
-            now <= *first + WINDOW && self.accepted - accepted < ACCEPTED_PER_FAILURE * MAX_FAILURES as u64
-        });
+        let oldest = self.faults.front().filter(|_| self.faults.len() == MAX_FAILURES).copied();
+        let oldest = oldest.filter(|(first, _)| now <= *first + WINDOW);
+        let accepted = oldest.map(|(_, before)| self.accepted - before);
+        let too_many = accepted.is_some_and(|accepted| accepted < ACCEPTED_PER_FAILURE * MAX_FAILURES as u64);
+        if let (Some((first, _)), Some(0)) = (oldest, accepted) {
+            self.fails_each_since.get_or_insert(first);
+        }
         if self.state == HealthState::Trial || self.state == HealthState::In && too_many {
             self.faults.clear();
             self.suspect(now, Cause::CallsFail, now, Duration::ZERO);
@@ -500,10 +523,11 @@ impl Health {
         removed > 0
     }
 
-    /// Ends the ejection: with a trial, or without one if the replica stayed eligible or no other
-    /// replica could take the calls.
+    /// Ends the ejection: with a trial, or without one if the replica stayed eligible, or if no
+    /// other replica could take the calls and it has not failed each of them.
     fn recover(&mut self) {
-        if self.is_exempt || self.is_alone { self.reinstate() } else { self.open_trial() }
+        let is_needed = self.is_alone && self.fails_each_since.is_none();
+        if self.is_exempt || is_needed { self.reinstate() } else { self.open_trial() }
     }
 
     /// Ends the ejection or the trial: the replica returns to the state `in`.

@@ -11,9 +11,14 @@
 //! holds:
 //!
 //! - It has rejected [`MAX_FAILURES`] calls in a row, and [`MAX_FAILURES`] times as many more as
-//!   each other replica has rejected on average meanwhile. Calls that are invalid are rejected by
-//!   all replicas.
-//! - Another replica has accepted a call since, or at most [`WINDOW`] before.
+//!   each witness has rejected on average meanwhile. Calls that are invalid are rejected by all
+//!   replicas.
+//! - There is a witness: another eligible replica that has accepted a call since, or at most
+//!   [`WINDOW`] before, and that is not rejecting as many calls in a row itself. Several replicas
+//!   may have the same fault.
+//!
+//! A call without any answer until its deadline or the timeout of its caller counts as a rejected
+//! one. The caller may be impatient or the call long, which all replicas show, or the engine hangs.
 //!
 //! The replica is then ejected. In the trial that follows, one more rejected call ejects it again.
 //!
@@ -27,8 +32,10 @@ use tidegate_protocol::request::Affinity;
 use super::{Health, MAX_FAILURES, WINDOW};
 
 /// The calls that one replica has rejected since it last accepted one.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Rejections {
+    /// Number of calls that the replica has rejected since it joined.
+    rejected: u64,
     /// The calls that were rejected in a row, or `None` if there are none.
     run: Option<RejectedRun>,
     /// Whether the replica was found to be the cause since it last accepted a call.
@@ -41,37 +48,42 @@ pub(super) struct Rejections {
 }
 
 /// Calls that one replica rejected in a row.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct RejectedRun {
     /// When the first of them was rejected.
     began_at: Instant,
-    /// Number of calls that all replicas had rejected before.
-    before: u64,
+    /// The indices of the other replicas, each with the number of calls that it had rejected
+    /// before.
+    before: Vec<(usize, u64)>,
     /// Number of calls in the row.
     calls: u64,
 }
 
-/// What the other replicas of the pool do with their calls.
+/// What another replica of the pool does with its calls.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::placement) struct OtherReplicas {
-    /// Number of the other replicas.
-    count: u64,
-    /// When one of them last accepted a call, or `None` if none ever did.
+pub(in crate::placement) struct OtherReplica {
+    /// The replica's index.
+    index: usize,
+    /// When the replica last accepted a call, or `None` if it never did or is not a witness now.
     last_accepted: Option<Instant>,
-    /// Number of calls that all replicas have rejected so far.
+    /// Number of calls that the replica has rejected since it joined.
     rejected: u64,
 }
 
-impl OtherReplicas {
-    /// Sums up the health of the other replicas. `rejected` is the number of calls that all
-    /// replicas of the pool have rejected so far.
-    pub(in crate::placement) fn new<'a>(others: impl Iterator<Item = &'a Health>, rejected: u64) -> Self {
-        let none = Self { count: 0, last_accepted: None, rejected };
-        others.fold(none, |sum, health| Self {
-            count: sum.count + 1,
-            last_accepted: sum.last_accepted.max(health.rejections.last_accepted),
-            ..sum
-        })
+impl OtherReplica {
+    /// Reads the health of the replica at an index.
+    pub(in crate::placement) fn new(index: usize, health: &Health) -> Self {
+        let Rejections { rejected, last_accepted, .. } = health.rejections;
+        let may_witness = health.is_eligible() && !health.rejections.may_be_cause();
+        Self { index, last_accepted: last_accepted.filter(|_| may_witness), rejected }
+    }
+
+    /// Returns the number of calls that the replica has rejected since a row of rejected calls of
+    /// another replica began. Returns `None` if it is no witness of that row.
+    fn rejected_during(&self, run: &RejectedRun) -> Option<u64> {
+        self.last_accepted.filter(|at| *at + WINDOW >= run.began_at)?;
+        let before = run.before.iter().find(|(index, _)| *index == self.index);
+        Some(self.rejected.saturating_sub(before.map_or(0, |(_, before)| *before)))
     }
 }
 
@@ -99,15 +111,20 @@ impl Rejections {
         true
     }
 
-    /// Counts a rejected call. Returns `true` if the replica is the cause: see [the module](self).
-    pub(super) fn add(&mut self, now: Instant, others: OtherReplicas) -> bool {
-        let first = RejectedRun { began_at: now, before: others.rejected, calls: 0 };
-        let run = self.run.get_or_insert(first);
+    /// Counts a rejected call. If the replica is the cause, returns when the first call of the row
+    /// was rejected: see [the module](self).
+    pub(super) fn add(&mut self, now: Instant, others: &[OtherReplica]) -> Option<Instant> {
+        self.rejected += 1;
+        let run = self.run.get_or_insert_with(|| RejectedRun {
+            began_at: now,
+            before: others.iter().map(|other| (other.index, other.rejected)).collect(),
+            calls: 0,
+        });
         run.calls += 1;
-        // This call is not among those of the pool yet.
-        let elsewhere = (others.rejected + 1).saturating_sub(run.before + run.calls);
-        let others_accept = others.last_accepted.is_some_and(|at| at + WINDOW >= run.began_at);
-        others_accept && run.calls * others.count >= MAX_FAILURES as u64 * (others.count + elsewhere)
+        let witnesses: Vec<u64> = others.iter().filter_map(|other| other.rejected_during(run)).collect();
+        let (count, elsewhere) = (witnesses.len() as u64, witnesses.iter().sum::<u64>());
+        let is_cause = count > 0 && run.calls * count >= MAX_FAILURES as u64 * (count + elsewhere);
+        is_cause.then_some(run.began_at)
     }
 
     /// Records that the replica was found to be the cause. Later calls begin a new row.
@@ -119,5 +136,16 @@ impl Rejections {
     /// Returns `true` if the replica was found to be the cause since it last accepted a call.
     pub(super) fn was_cause(&self) -> bool {
         self.was_cause
+    }
+
+    /// Returns `true` if the replica was found to be the cause since it last accepted a call, or
+    /// has rejected so many calls in a row that it may be the cause.
+    fn may_be_cause(&self) -> bool {
+        self.was_cause || self.run.as_ref().is_some_and(|run| run.calls >= MAX_FAILURES as u64)
+    }
+
+    /// Returns when the replica last accepted a call, or `None` if it never did.
+    pub(super) fn last_accepted(&self) -> Option<Instant> {
+        self.last_accepted
     }
 }

@@ -541,3 +541,34 @@ fn restarted_process_has_an_empty_cache() {
     (0..5).for_each(|_| pool.observe_at(now, 2, Observation::ConnectRefused));
     assert_eq!(pool.replica(2).map(|replica| replica.load.cache.name), name, "it ends once");
 }
+
+/// Two of three replicas fail each call at once, and would be idle all the time.
+#[test]
+fn replicas_that_fail_each_call_are_ejected_beyond_half_of_the_pool() {
+    let (mut pool, now) = pool(3);
+    pool.probe_all_ok(now);
+    for _ in 0..5 {
+        (0..3).for_each(|at| if at == 0 { pool.accept(now, at) } else { pool.fault(now, at, Fault::Broke) });
+    }
+    assert_eq!(pool.eligible(now), ReplicaSet::one(0));
+    // They return by a trial, like any other replica.
+    pool.probe_all_ok(now);
+    (1..3).for_each(|at| assert_eq!(pool.state(now, at), "trial"));
+    (1..3).for_each(|at| pool.fault(now, at, Fault::Broke));
+    pool.probe_all_ok(now + S);
+    assert_eq!(pool.eligible(now + S), ReplicaSet::one(0), "the next trial is later");
+    // Without a healthy replica, they are better than nothing.
+    pool.take_down(now + S, 0);
+    assert_eq!(pool.eligible(now + S).len(), 1);
+}
+
+#[test]
+fn replicas_that_accept_some_calls_are_ejected_up_to_half_of_the_pool() {
+    let (mut pool, now) = pool(3);
+    for _ in 0..5 {
+        (0..3).for_each(|at| pool.accept(now, at));
+        (1..3).for_each(|at| pool.fault(now, at, Fault::Broke));
+    }
+    assert_eq!((pool.state(now, 1), pool.state(now, 2)), ("suspect", "suspect"));
+    assert_eq!(pool.eligible(now).len(), 2);
+}

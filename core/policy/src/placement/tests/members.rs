@@ -143,3 +143,63 @@ fn member_without_an_index_joins_when_one_is_free() {
     assert_eq!(pool.eligible(now).len(), 71);
     assert!(calls.into_iter().filter_map(|call| pool.on_ended(call)).count() > 0);
 }
+
+#[test]
+fn replicas_that_refuse_connections_are_not_assumed_to_serve_a_model() {
+    let (mut pool, now) = pool(2);
+    pool.take_down(now, 0);
+    pool.fault(now, 0, Fault::ConnectRefused);
+    pool.observe_at(now, 1, serving(&["base"]));
+    assert_eq!(pool.serving(Some(&asking("other")), 1).len(), 2, "the first has never listed its models");
+    let call = pool.on_sent(now, 1, Some(&asking("other")), work(1)).unwrap();
+    pool.on_failed(now, &call, Fault::NoModel);
+    assert!(pool.may_serve(&call).is_empty());
+    pool.on_ended(call);
+    // A replica that is known to serve the model returns, unless another may serve it.
+    let (mut pool, now) = with(3, PoolConfig::default());
+    pool.probe_all_ok(now);
+    pool.observe_at(now, 0, serving(&["other"]));
+    pool.observe_at(now, 1, serving(&["base"]));
+    pool.take_down(now, 0);
+    assert_eq!(pool.serving(Some(&asking("other")), 1), ReplicaSet::one(2));
+    pool.observe_at(now, 2, serving(&["base"]));
+    assert_eq!(pool.serving(Some(&asking("other")), 1), ReplicaSet::one(0), "calls wait for it");
+}
+
+/// A model or adapter may have been loaded since the replicas listed their models.
+#[test]
+fn replicas_whose_lists_lack_a_model_are_each_asked_for_it_once() {
+    let (mut pool, now) = pool(2);
+    (0..2).for_each(|at| pool.observe_at(now, at, serving(&["base"])));
+    let mut ask = |at| {
+        let call = pool.on_sent(now, at, Some(&asking("adapter")), work(1)).unwrap();
+        pool.on_failed(now, &call, Fault::NoModel);
+        let next = pool.may_serve(&call);
+        pool.on_ended(call);
+        next
+    };
+    assert_eq!(ask(0), ReplicaSet::one(1));
+    assert!(ask(1).is_empty());
+    (0..2).for_each(|at| pool.observe_at(now, at, serving(&["base"])));
+    let mut call = pool.on_sent(now, 0, Some(&asking("adapter")), work(1)).unwrap();
+    assert!(pool.may_serve(&call).is_empty(), "the lists still lack it");
+    pool.on_accepted(now, &mut call);
+    assert_eq!(pool.may_serve(&call), ReplicaSet::one(0));
+    pool.on_ended(call);
+}
+
+#[test]
+fn configured_model_that_a_replica_lacks_is_not_asked_for_again() {
+    let (mut pool, now) = pool(2);
+    let mut told = members(2);
+    told.iter_mut().for_each(|member| member.models = Some([std::sync::Arc::from("base")].into()));
+    pool.set_members(now, &told);
+    let call = pool.on_sent(now, 0, Some(&asking("base")), work(1)).unwrap();
+    pool.on_failed(now, &call, Fault::NoModel);
+    pool.on_ended(call);
+    let of = |pool: &Placement| pool.serving(Some(&asking("base")), 1);
+    pool.observe_at(now, 0, serving(&["other"]));
+    assert_eq!(of(&pool), ReplicaSet::one(1));
+    pool.observe_at(now, 0, serving(&["other", "base"]));
+    assert_eq!(of(&pool).len(), 2);
+}

@@ -96,11 +96,14 @@ proptest! {
                 Event::FirstToken(_) | Event::End(_) => {}
             }
             // Evidence that may be wrong never ejects more than half of the replicas that accept
-            // connections.
+            // connections. Replicas that fail each call are compared with a healthy one.
             let eligible = pool.eligible(now);
+            let failing = pool.failing();
+            let is_healthy = |replica: &Replica| !replica.draining && replica.health.state == HealthState::In;
+            prop_assert!(failing.is_empty() || pool.known().any(|(_, replica)| is_healthy(replica)));
             let (mut out, mut listen) = (0, 0);
             for (at, replica) in pool.known().filter(|(_, replica)| !replica.draining) {
-                let listens = !replica.health.is_refusing();
+                let listens = !replica.health.is_refusing() && !failing.contains(at);
                 listen += usize::from(listens);
                 let doubted = listens && replica.health.is_ejected();
                 out += usize::from(doubted && !eligible.contains(at) && !replica.health.is_busy(now));

@@ -140,3 +140,44 @@ fn prompt_of_a_rejected_call_is_not_cached() {
     pool.on_ended(call);
     assert_eq!(pool.candidates(now, Some(&same), work(4_000), ReplicaSet::one(2))[0].cached, 0);
 }
+
+/// Several replicas may have the same fault, such as a wrong path, also after a time without it.
+#[test]
+fn replicas_that_reject_each_call_do_not_excuse_each_other() {
+    for accepted_before in [0, 1] {
+        let (mut pool, now) = pool(4);
+        for at in (0..4).cycle().take(4 * accepted_before) {
+            pool.accept(now, at);
+        }
+        for _ in 0..=MAX_REJECTED {
+            (0..2).for_each(|at| pool.accept(now, at));
+            (2..4).for_each(|at| pool.fault(now, at, Fault::Rejected));
+        }
+        let states: Vec<_> = (0..4).map(|at| pool.state(now, at)).collect();
+        assert_eq!(states, ["in", "in", "suspect", "suspect"], "{accepted_before}");
+    }
+}
+
+#[test]
+fn faults_that_the_caller_may_have_caused_count_if_others_accept_calls() {
+    for fault in [Fault::Rejected, Fault::Unauthenticated, Fault::Unanswered] {
+        let (mut pool, now) = pool(2);
+        for round in 0..20 {
+            (0..2).for_each(|at| pool.fault(now, at, fault));
+            assert_eq!(pool.eligible(now).len(), 2, "{fault:?}: both in round {round}");
+        }
+        (0..2).for_each(|at| pool.accept(now, at));
+        (0..MAX_REJECTED).for_each(|_| pool.fault(now, 1, fault));
+        assert_eq!((pool.state(now, 0), pool.state(now, 1)), ("in", "suspect"), "{fault:?}");
+    }
+}
+
+#[test]
+fn call_without_an_answer_is_no_sign_of_life() {
+    let (mut pool, now) = pool(2);
+    pool.wake(now);
+    pool.poll_requests(now);
+    pool.observe_at(now + ms(500), 1, Observation::ProbeTimeout);
+    pool.fault(now + ms(600), 1, Fault::Unanswered);
+    assert_eq!(pool.state(now + ms(600), 1), "suspect");
+}

@@ -67,8 +67,9 @@ impl Pool {
     }
 
     /// Returns the replicas to choose from: the first nonempty set of the following. `may` is the
-    /// set of replicas that may take the call. Within each set, only replicas where the call was
-    /// not tried (not in `tried`) are returned if there are any.
+    /// set of replicas that may take the call. Of that set, only replicas where the call was not
+    /// tried (not in `tried`) are returned if there are any, and of those only replicas that are
+    /// not ejected if there are any.
     ///
     /// 1. Eligible replicas in `may` with a slot, and with enough memory that is not reserved. A
     ///    call without input may use reserved memory.
@@ -92,10 +93,11 @@ impl Pool {
         let open: ReplicaSet = with_slot.iter().filter(fits).collect();
         let free = if need > 0 { open.less(reserved) } else { open };
         let present = || (0..self.replicas.len()).filter(|at| self.replica(*at).is_some()).collect();
-        let new = |replicas: ReplicaSet| replicas.less(tried);
         // The forecast may have grown since the call was picked, but the call has its slot.
-        let best_first = [free, open, with_slot, among, may].into_iter().flat_map(|set| [new(set), set]);
-        best_first.into_iter().find(|set| !set.is_empty()).unwrap_or_else(present)
+        let best_first = [free, open, with_slot, among, may].into_iter();
+        let best = best_first.fold(ReplicaSet::NONE, ReplicaSet::or_if_empty).or_if_empty(present());
+        let worse = [tried, self.placement.ejected()].into_iter();
+        worse.fold(best, |best, worse| best.less(worse).or_if_empty(best))
     }
 }
 

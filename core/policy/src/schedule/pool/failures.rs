@@ -32,22 +32,24 @@ impl Pool {
         attempt: Attempt,
     ) -> Hold {
         if self.replica_of(assignment).is_some() {
-            let is_own = matches!(fault, Fault::Broke | Fault::Rejected) && attempt.has_failed;
+            let may_be_own = matches!(fault, Fault::Broke | Fault::Rejected | Fault::Unanswered);
+            let is_own = may_be_own && attempt.has_failed;
             let counts = !is_own && self.placement.on_failed(now, &assignment.placed_call, fault);
             if let Some(replica) = self.replica_of(assignment) {
                 match fault {
                     Fault::Full(_) | Fault::Limited(_) if counts => {
                         replica.on_rejected(now.saturating_duration_since(attempt.sent));
                     }
-                    // A rejected call does not show whether there is room.
-                    Fault::Full(_) | Fault::Limited(_) | Fault::Rejected => {}
+                    Fault::Full(_) | Fault::Limited(_) => {}
+                    // Such a call does not show whether there is room.
+                    _ if fault.may_be_of_call() => {}
                     _ => replica.on_has_room(),
                 }
             }
             self.refresh(now);
         }
         let others = match fault {
-            Fault::Broke | Fault::Rejected => ReplicaSet::NONE,
+            Fault::Broke | Fault::Rejected | Fault::Unanswered => ReplicaSet::NONE,
             // The call waits for a replica that may serve its model, also if it is not eligible
             // now.
             Fault::NoModel => assignment.untried.and(self.placement.may_serve(&assignment.placed_call)),
@@ -55,7 +57,7 @@ impl Pool {
         };
         if !others.is_empty() {
             Hold::RetryOther
-        } else if matches!(fault, Fault::NoModel | Fault::Unauthenticated | Fault::Rejected) {
+        } else if fault == Fault::NoModel || fault.may_be_of_call() {
             Hold::No
         } else if !self.is_empty() {
             // All replicas that may take the call are or were full, but an eligible one may be

@@ -41,6 +41,11 @@ pub(super) struct Pool {
     replicas: Vec<Option<ReplicaSlots>>,
     /// The replicas that accept calls.
     eligible: ReplicaSet,
+    /// The replicas that refuse connections.
+    refusing: ReplicaSet,
+    /// Whether `refusing` has changed since waiting calls were last classified, so that other
+    /// replicas may take them.
+    has_other_refusing: bool,
     /// The classes into which calls are divided by the replicas that may take them.
     classes: CallClasses,
     /// The maximum number of calls in flight at all replicas together.
@@ -86,6 +91,8 @@ impl Pool {
             placement: Placement::new(config, fastrand::u64(..)),
             replicas: Vec::new(),
             eligible: ReplicaSet::NONE,
+            refusing: ReplicaSet::NONE,
+            has_other_refusing: false,
             classes: CallClasses::default(),
             cap: settings.limit,
             each: ReplicaSettings {
@@ -103,10 +110,12 @@ impl Pool {
         })
     }
 
-    /// Updates the set of eligible replicas. Also updates the usable share of the slots of each of
-    /// these replicas, and the total time in which no replica was eligible.
+    /// Updates the sets of eligible and of refusing replicas. Also updates the usable share of the
+    /// slots of each eligible replica, and the total time in which no replica was eligible.
     fn refresh(&mut self, now: Instant) {
         let eligible = self.placement.eligible(now);
+        let refusing = self.placement.refusing();
+        self.has_other_refusing |= std::mem::replace(&mut self.refusing, refusing) != refusing;
         self.eligible = ReplicaSet::NONE;
         for at in eligible.iter() {
             if let Some(replica) = self.replicas.get_mut(at).and_then(Option::as_mut) {
@@ -213,10 +222,19 @@ impl Pool {
 }
 
 impl<W> Scheduler<W> {
+    /// Recomputes which replicas may take each waiting call if other replicas refuse connections
+    /// than before.
+    pub(super) fn reclassify_if_refusing_changed(&mut self, now: Instant) {
+        if self.capacity.upstream.as_pool().is_some_and(|pool| pool.has_other_refusing) {
+            self.reclassify(now);
+        }
+    }
+
     /// Recomputes which replicas may take each waiting call. Does nothing for a single server.
     pub(super) fn reclassify(&mut self, now: Instant) {
         let Self { queue, capacity, .. } = self;
         capacity.with_pool(|pool| {
+            pool.has_other_refusing = false;
             let lengths = pool.lengths();
             // There are few models and lengths, however many calls wait. A class found here keeps
             // its number, because the call for which it was found waits.

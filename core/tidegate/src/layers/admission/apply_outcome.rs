@@ -21,12 +21,16 @@ use tidegate_tokens::LengthSample;
 /// alone: see [`KeyedCooldowns`](crate::target::KeyedCooldowns).
 ///
 /// An error that a retry would not change, such as 400, shows that a single server is up, so it
-/// counts as accepted. A replica may itself be the cause: see [`Fault::Rejected`].
+/// counts as accepted. A replica may itself be the cause: see [`Fault::Rejected`]. A replica may
+/// also cause a timeout of the caller's client: see [`Fault::Unanswered`].
 pub(crate) fn apply(call: &Call, permit: &mut Permit, outcome: &AttemptOutcome) -> Hold {
     if outcome.never_executed() {
         permit.mark_unsent();
     }
     if outcome.is_inconclusive() {
+        if Fault::from_outcome(outcome, false) == Some(Fault::Unanswered) {
+            permit.on_unanswered();
+        }
         return Hold::No;
     }
     if outcome.may_be_fault_of_call() {

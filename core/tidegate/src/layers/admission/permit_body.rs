@@ -178,7 +178,11 @@ impl PermitBody {
     fn release(&mut self, is_over: bool) {
         self.follow();
         if let Some((mut permit, release_guard)) = self.permit.take() {
-            permit.set_ended(self.ended.unwrap_or_else(|| self.ended(is_over)));
+            let ended = self.ended.unwrap_or_else(|| self.ended(is_over));
+            if ended == Ended::DeadlinePassed && self.exchange.is_none() {
+                permit.on_unanswered();
+            }
+            permit.set_ended(ended);
             if let Some(exchange) = &self.exchange {
                 settle(&self.call, &mut permit, exchange, &mut self.sample);
             }

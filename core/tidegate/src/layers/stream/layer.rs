@@ -5,8 +5,8 @@ use std::future::Future;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::ACCEPT_ENCODING;
-use http::{HeaderValue, Request, Response};
+use http::header::{ACCEPT_ENCODING, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Request, Response};
 
 use super::body::ObservedBody;
 use super::error_outcome::{failed, timed_out};
@@ -75,6 +75,12 @@ fn is_observed(call: &Call) -> bool {
     call.is_enforced() && call.is_inference() && call.facts().task != Task::Other
 }
 
+/// Returns `true` if a response is a web page, such as the login page of a proxy.
+fn is_web_page(headers: &HeaderMap) -> bool {
+    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    content_type.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("text/html"))
+}
+
 /// What is known of an exchange before its response.
 struct ExchangeTraits {
     /// The replica of the attempt. `None` if the target is not a pool.
@@ -106,6 +112,10 @@ async fn observe(
     if status.is_client_error() || status.is_server_error() {
         // Boxed, so that the futures of accepted attempts stay smaller.
         return Box::pin(rejected(&call, head)).await;
+    }
+    if placed.is_some() && is_observed(&call) && is_web_page(head.headers()) {
+        let text = "the replica returned a web page (text/html) instead of a response of the API";
+        return Err(failed(&call, Error::new(ErrorKind::Transport, text)));
     }
     if !status.is_success() {
         // A redirect has no terminal event.

@@ -300,3 +300,39 @@ async fn slot_reports_its_replica() {
     }
     assert_all_idle(&gate, &log);
 }
+
+/// A proxy in front of three replicas answers with its login page.
+#[tokio::test(start_paused = true)]
+async fn call_is_tried_elsewhere_if_a_replica_answers_with_a_web_page() {
+    let (transport, log) = replicas(|at, _, _| if at == "d" { Act::Answer } else { Act::WebPage });
+    let gate = pooled(transport, |p| p);
+    for stream in [false, true].into_iter().cycle().take(20) {
+        let response = gate.client().call(chat(stream)).await.unwrap();
+        assert_eq!(read(response).await.unwrap(), ANSWER);
+    }
+    assert!(replicas_of(&gate).iter().any(|replica| replica["state"] != "in"), "{:?}", log.calls());
+    assert_all_idle(&gate, &log);
+}
+
+/// The engine of `a` hangs, although its server answers health probes.
+#[tokio::test(start_paused = true)]
+async fn replica_that_leaves_calls_unanswered_gets_few_calls() {
+    for by_deadline in [false, true] {
+        let (transport, log) = replicas(|at, what, _| match (at, what) {
+            ("a", RequestKind::Call) => Act::Hang,
+            _ => Act::Answer,
+        });
+        let gate = pooled(transport, |p| p.health("/health"));
+        let mut unanswered = 0;
+        for _ in 0..200 {
+            let mut request = chat(false);
+            let deadline = by_deadline.then(|| Instant::now() + SECOND);
+            let read = (!by_deadline).then_some(SECOND);
+            request.extensions_mut().insert(tidegate::Timeouts { read, ..Default::default() });
+            request.extensions_mut().insert(tidegate::Context { deadline, ..Default::default() });
+            unanswered += usize::from(gate.client().call(request).await.is_err());
+        }
+        assert!(log.calls().iter().filter(|at| *at == "a").count() <= 15, "{by_deadline}: {unanswered}");
+        assert_all_idle(&gate, &log);
+    }
+}

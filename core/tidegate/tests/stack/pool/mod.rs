@@ -38,6 +38,8 @@ pub(crate) enum Act {
     Status(u16, &'static [(&'static str, &'static str)]),
     /// Sends a response with this status and JSON body.
     Json(u16, &'static str),
+    /// Sends a web page with status 200.
+    WebPage,
     /// Sends a response with status 200 whose first event is this error.
     SseError(&'static str),
     /// Refuses the connection.
@@ -154,6 +156,12 @@ async fn perform(act: Act, what: RequestKind, open: Open) -> Result<Response<Res
         Act::Answer => status(200, &[], "{}"),
         Act::Status(code, headers) => status(code, headers, r#"{"error": {"message": "no"}}"#),
         Act::Json(code, body) => status(code, &[], body),
+        Act::WebPage => {
+            let mut response = status(200, &[], "<html>Log in</html>");
+            let page = http::HeaderValue::from_static("text/html; charset=utf-8");
+            response.headers_mut().insert(http::header::CONTENT_TYPE, page);
+            response
+        }
         Act::SseError(event) => {
             events(vec![(Duration::ZERO, Some(event)), (Duration::ZERO, Some(DONE))], open)
         }

@@ -247,9 +247,10 @@ impl PoolModel {
         }
         let held = [self.held(), self.kept(self.numbers, &ticket, &room)].concat();
         let free = self.free(&ticket, &room, &held);
+        let ejected = self.ejected();
         match self.scheduler.try_admit(self.now, &ticket) {
             Ok(Some(grant)) => {
-                assert_well_placed(&grant, &ticket, &free);
+                self.assert_well_placed(&grant, &ticket, &free, &ejected);
                 self.admitted(grant, ticket);
             }
             Ok(None) => {
@@ -273,13 +274,13 @@ impl PoolModel {
                 let hold = self.scheduler.on_replica_failure(self.now, &mut running.grant, fault);
                 let eligible = self.eligible();
                 let expected = match fault {
-                    Fault::Full(_) | Fault::Limited(_) | Fault::ConnectRefused
+                    Fault::Full(_) | Fault::Limited(_) | Fault::ConnectRefused | Fault::Unauthenticated
                         if !running.others.and(self.places(&eligible)).is_empty() =>
                     {
                         Hold::RetryOther
                     }
                     Fault::Full(_) if !eligible.is_empty() => Hold::AllFull,
-                    Fault::Rejected => Hold::No,
+                    Fault::Rejected | Fault::Unauthenticated | Fault::Unanswered => Hold::No,
                     _ if !eligible.is_empty() => Hold::No,
                     Fault::Limited(_) => Hold::CoolDown,
                     _ => Hold::Outage,
@@ -355,12 +356,12 @@ impl PoolModel {
         assert!(self.scheduler.expired(self.now).is_empty(), "all have an hour");
         self.fall();
         loop {
-            let (room, held) = (self.room(), self.held());
+            let (room, held, ejected) = (self.room(), self.held(), self.ejected());
             let Some((number, grant)) = self.scheduler.next(self.now) else { return went };
             let kept = self.kept(number, &self.waiting[&number].ticket, &room);
             let waiting = self.waiting.remove(&number).expect("each goes once");
             let free = self.free(&waiting.ticket, &room, &[held, kept].concat());
-            assert_well_placed(&grant, &waiting.ticket, &free);
+            self.assert_well_placed(&grant, &waiting.ticket, &free, &ejected);
             self.admitted(grant, waiting.ticket);
             went += 1;
         }
@@ -559,8 +560,10 @@ impl PoolModel {
     }
 
     /// Returns the replicas that may take the call, whether they are eligible or not. These are the
-    /// replicas that are known to serve its model. If there are none, they are the replicas of
-    /// which the models are not known, or else all replicas. Draining replicas are excluded.
+    /// replicas that are known to serve its model and do not refuse connections. If there are none,
+    /// they are the replicas of which the models are not known and that do not refuse connections,
+    /// then the replicas that are known to serve the model, or else all replicas. Draining replicas
+    /// are excluded.
     fn serving(&self, ticket: &Ticket) -> Vec<ReplicaId> {
         let wants = ticket.wants.as_ref().expect("always");
         let views = self.scheduler.replicas(self.now);
@@ -573,9 +576,15 @@ impl PoolModel {
                 None => unknown,
             })
         };
-        let mut all: Vec<_> = present().filter(|view| serves(view, false)).map(|view| view.id).collect();
-        if all.is_empty() {
-            all = present().filter(|view| serves(view, true)).map(|view| view.id).collect();
+        let refusing = self.refusing();
+        let listens = |view: &&crate::placement::ReplicaView| !refusing.contains(&view.id);
+        let known: Vec<_> = present().filter(|view| serves(view, false)).collect();
+        let mut all: Vec<_> = known.iter().copied().filter(listens).map(|view| view.id).collect();
+        if all.is_empty() && wants.model.is_some() {
+            all = present().filter(|view| serves(view, true)).filter(listens).map(|view| view.id).collect();
+        }
+        if all.is_empty() || wants.model.is_none() {
+            all = known.iter().map(|view| view.id).collect();
         }
         if all.is_empty() {
             all = present().map(|view| view.id).collect();
@@ -584,9 +593,41 @@ impl PoolModel {
     }
 
     fn eligible(&self) -> Vec<ReplicaId> {
+        self.replicas_of(|placement, now| placement.eligible(now))
+    }
+
+    fn ejected(&self) -> Vec<ReplicaId> {
+        self.replicas_of(|placement, now| {
+            placement.eligible(now);
+            placement.ejected()
+        })
+    }
+
+    fn refusing(&self) -> Vec<ReplicaId> {
+        self.replicas_of(|placement, now| {
+            placement.eligible(now);
+            placement.refusing()
+        })
+    }
+
+    /// Returns the replicas of the set that a function returns for a copy of the placement.
+    fn replicas_of(&self, set: impl Fn(&mut Placement, Instant) -> ReplicaSet) -> Vec<ReplicaId> {
         let pool = self.scheduler.capacity.upstream.as_pool().expect("a pool");
-        let eligible = pool.placement.clone().eligible(self.now);
-        eligible.iter().filter_map(|at| Some(pool.replica(at)?.placed.id)).collect()
+        let replicas = set(&mut pool.placement.clone(), self.now);
+        replicas.iter().filter_map(|at| Some(pool.replica(at)?.placed.id)).collect()
+    }
+
+    /// Checks that the call was assigned to one of the `free` replicas. If it can be, it is one
+    /// where the call was not tried, and among those one that is not `ejected`. With an adaptive
+    /// limit, a tenant above its share may not use all `free` replicas.
+    fn assert_well_placed(&self, grant: &Grant, ticket: &Ticket, free: &[ReplicaId], ejected: &[ReplicaId]) {
+        let at = grant.placed().expect("placed").id;
+        assert!(free.contains(&at), "{at:?} was none of {free:?}");
+        let avoid = &ticket.wants.as_ref().expect("always").avoid;
+        assert!(!avoid.contains(&at) || free.iter().all(|id| avoid.contains(id)), "{at:?}, of {free:?}");
+        let is_worse = |id: &ReplicaId| ejected.contains(id) || avoid.contains(id) && !avoid.contains(&at);
+        let is_last_choice = ejected.contains(&at) && !self.is_adaptive;
+        assert!(!is_last_choice || free.iter().all(is_worse), "{at:?} is ejected, of {free:?}");
     }
 
     fn places(&self, ids: &[ReplicaId]) -> ReplicaSet {
@@ -632,13 +673,4 @@ fn beginning((branch, depth): (u64, u64), tokens: u64) -> Affinity {
 /// `capacity`, and its expected output, at least 1.
 fn in_memory(ticket: &Ticket, capacity: u64) -> (u64, u64) {
     (ticket.demand.input.min(capacity), ticket.demand.output.max(1))
-}
-
-/// Checks that the call was assigned to one of the `free` replicas, and to one where it was not
-/// tried if there is any.
-fn assert_well_placed(grant: &Grant, ticket: &Ticket, free: &[ReplicaId]) {
-    let at = grant.placed().expect("placed").id;
-    assert!(free.contains(&at), "{at:?} was none of {free:?}");
-    let avoid = &ticket.wants.as_ref().expect("always").avoid;
-    assert!(!avoid.contains(&at) || free.iter().all(|id| avoid.contains(id)), "{at:?}, of {free:?}");
 }

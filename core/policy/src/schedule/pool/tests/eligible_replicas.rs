@@ -384,3 +384,59 @@ fn few_calls_are_looked_at_for_the_next_wake_time() {
     assert!(looks <= 40, "{looks} looks at 200 calls");
     scheduler.release(now, long);
 }
+
+/// Probes of two of three replicas fail. One of them stays eligible, because at most half of the
+/// pool is ejected.
+#[test]
+fn ejected_replica_that_stays_eligible_gets_calls_last() {
+    let now = epoch();
+    let mut scheduler: Scheduler<()> = in_front_of(&of_slots(2), &members(0..3), now);
+    for name in 1..3 {
+        scheduler.observe(now, id_of(&scheduler, name, now), Observation::ProbeFailed);
+    }
+    assert_eq!(scheduler.view(now).limit, 4);
+    let held: Vec<_> = (0..4).map(|_| admit(&mut scheduler, now, &call("a", now))).collect();
+    let places: Vec<_> = held.iter().map(|grant| at(grant)).collect();
+    assert_eq!(places[..2], [0, 0]);
+    assert!(places[2..].iter().all(|at| *at != 0), "the healthy one has no slot: {places:?}");
+    held.into_iter().for_each(|grant| scheduler.release(now, grant));
+    assert_empty(&scheduler, now);
+}
+
+/// The replica for which a call waits refuses connections, and never listed its models.
+#[test]
+fn waiting_call_is_reclassified_when_a_replica_refuses_connections() {
+    let now = epoch();
+    let mut scheduler = in_front_of(&of_slots(1), &members(0..2), now);
+    scheduler.observe(now, id_of(&scheduler, 1, now), Observation::Models(vec![model("base")]));
+    let first = admit(&mut scheduler, now, &wanting(Some("alias"), &[], now));
+    assert_eq!(at(&first), 0);
+    queue(&mut scheduler, now, wanting(Some("alias"), &[], now), "alias");
+    assert!(scheduler.next(now).is_none());
+    let id = id_of(&scheduler, 0, now);
+    for observation in [Observation::ProbeOk, Observation::ConnectRefused, Observation::ConnectRefused] {
+        scheduler.observe(now, id, observation);
+    }
+    let (_, second) = scheduler.next(now).expect("the other one may have the model");
+    assert_eq!(at(&second), 1);
+    [first, second].into_iter().for_each(|grant| scheduler.release(now, grant));
+    assert_empty(&scheduler, now);
+}
+
+#[test]
+fn call_is_tried_at_each_replica_whose_list_lacks_its_model() {
+    let now = epoch();
+    let mut scheduler: Scheduler<()> = in_front_of(&of_slots(1), &members(0..2), now);
+    for name in 0..2 {
+        scheduler.observe(now, id_of(&scheduler, name, now), Observation::Models(vec![model("base")]));
+    }
+    let mut avoid = Vec::new();
+    for expected in [Hold::RetryOther, Hold::No] {
+        let mut grant = admit(&mut scheduler, now, &wanting(Some("adapter"), &avoid, now));
+        avoid.push(grant.placed().expect("placed").id);
+        assert_eq!(scheduler.on_replica_failure(now, &mut grant, Fault::NoModel), expected);
+        scheduler.release(now, grant);
+    }
+    assert_ne!(avoid[0], avoid[1]);
+    assert_empty(&scheduler, now);
+}

@@ -13,6 +13,8 @@ fn fault() -> impl Strategy<Value = Fault> {
         1 => Just(Fault::ConnectRefused),
         2 => Just(Fault::Broke),
         2 => Just(Fault::Rejected),
+        1 => Just(Fault::Unauthenticated),
+        1 => Just(Fault::Unanswered),
     ]
 }
 
