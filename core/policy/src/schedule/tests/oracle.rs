@@ -553,6 +553,11 @@ impl Oracle {
             let calls: usize = ready.map(|position| position.head.calls).sum();
             assert_eq!(queue.lanes.lane(lane).calls, calls, "calls of ready lines");
         }
+        let queue = &self.scheduler.queue;
+        for (until, lane, tenant) in &queue.lanes.parked {
+            let line = queue.line(*tenant, *lane).expect("the tenant of a parked line");
+            assert!(line.parked == Some(*until) && !line.calls.is_empty(), "a parked line has calls");
+        }
         assert_eq!(view.limit, self.model.slots());
         self.model.check_limit(self.now, view.adaptive.as_ref());
         self.model.check_levels(self.now);
