@@ -258,7 +258,9 @@ impl<W> Scheduler<W> {
                 }
                 // A probe may be sent, but not with a call that has failed here.
                 let retries = selector.capacity.upstream.ready(now, true).err();
-                earlier(earlier(Some(wake), retries), selector.soonest())
+                let released = selector.queue.next_release(now, selector.capacity.upstream.load());
+                let others = earlier(retries, released);
+                earlier(earlier(Some(wake), others), selector.soonest())
             }
             _ => Some(wake),
         }
@@ -437,7 +439,7 @@ impl<W> Scheduler<W> {
 
     /// Updates which tenants are held because of their share of the capacity.
     fn update_held(&mut self, now: Instant) {
-        if !(self.divides_among_tenants() && self.queue.may_hold()) {
+        if !(self.divides_among_tenants() && self.queue.may_hold(now)) {
             return;
         }
         let Capacity { upstream, limits, in_flight, .. } = &self.capacity;
