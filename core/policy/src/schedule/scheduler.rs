@@ -79,7 +79,7 @@ impl<W> Scheduler<W> {
     /// [`Scheduler::expired`] when the call leaves the queue, unless the call is withdrawn.
     pub fn enqueue(&mut self, now: Instant, mut ticket: Ticket, who: W) -> WaiterId {
         let id = self.queue.tenant(&ticket.tenant, now);
-        if ticket.charged.is_none()
+        if !ticket.ignores_queue_size()
             && let QueueSpace::Replacing(victim) = self.queue.space(id, ticket.lane)
         {
             self.shed(now, victim);
