@@ -343,6 +343,7 @@ impl Call {
             cost: target.expected().cost(&demand),
             wants,
             charged: queue.charged,
+            is_accepted: false,
         }
     }
 

@@ -18,20 +18,33 @@
 //! (as in WF2Q+: Bennett, Zhang, 1996). See `docs/design/fair-queueing.md`.
 //!
 //! A retry keeps its place in the order, that is, the start tag of its first dispatch. Each attempt
-//! is charged. When no call waits or runs, the virtual time advances to the greatest finish tag,
-//! which ends all debts.
+//! is charged. When no call waits or runs, the busy period of the lane ends. The tags of the next
+//! one start at 0 again and are later than all earlier tags, which ends all debts. So tags stay
+//! exact however much work a lane has done before.
 //!
 //! A start tag is determined when a call reaches the head of its tenant's queue, not when it
 //! arrives, so that no tenant is charged for a cancelled call. Costs are estimates, which are
-//! corrected in `F` once the actual costs are known ([`VirtualTime::correct`]). The bound then
+//! corrected in `F` once the actual costs are known ([`Account::correct`]). The bound then
 //! holds for the corrected costs, plus the error of the estimates in flight.
 
 use std::cmp::Ordering;
 
-/// A point in the virtual time of a lane, in cost divided by weight. Never NaN, because costs and
-/// weights are checked before.
+/// A point in the virtual time of a lane. Tags of a later busy period are greater.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Tag(f64);
+pub struct Tag {
+    /// The number of busy periods of the lane that ended before.
+    period: u64,
+    /// The work since the start of the busy period, in cost divided by weight. Never NaN, because
+    /// costs and weights are checked before.
+    work: f64,
+}
+
+impl Tag {
+    /// Returns the point of the same busy period that is `work` later.
+    fn plus(self, work: f64) -> Self {
+        Self { work: self.work + work, ..self }
+    }
+}
 
 impl Eq for Tag {}
 
@@ -43,7 +56,7 @@ impl PartialOrd for Tag {
 
 impl Ord for Tag {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.0.total_cmp(&other.0)
+        self.period.cmp(&other.period).then(self.work.total_cmp(&other.work))
     }
 }
 
@@ -54,8 +67,6 @@ pub struct VirtualTime {
     started: Tag,
     /// Current virtual time: `started` or later.
     now: Tag,
-    /// Greatest finish tag of any tenant.
-    latest: Tag,
 }
 
 /// The charges of one tenant in one lane.
@@ -91,7 +102,7 @@ impl VirtualTime {
     /// delaying the tenant. A `least` far in the past, such as the tag of a retry, does not lower
     /// it.
     pub fn entry(&self, least: Option<Tag>, share: f64) -> Tag {
-        least.map_or(self.now, |least| self.now.min(Tag(self.started.max(least).0 + share)))
+        least.map_or(self.now, |least| self.now.min(self.started.max(least).plus(share)))
     }
 
     /// Charges the account `cost / weight` for a dispatched call, and advances virtual time to the
@@ -109,27 +120,20 @@ impl VirtualTime {
         self.started = self.started.max(order.first.map_or(order.tag, |first| first.min(order.tag)));
         self.now = self.now.max(self.started);
         account.last = cost / weight;
-        account.finish = Tag(start.0 + account.last);
-        self.latest = self.latest.max(account.finish);
+        account.finish = start.plus(account.last);
         moves_by_work
     }
 
     /// Advances virtual time by `cost / weights`, the work of a call that has ended. `weights` is
     /// the sum of the weights of the waiting tenants and of the tenant of the call.
     pub fn serve(&mut self, cost: f64, weights: f64) {
-        self.now = Tag(self.now.0 + cost / weights);
+        self.now = self.now.plus(cost / weights);
     }
 
-    /// Adds `cost`, which may be negative, to the charges of a tenant with this weight.
-    pub fn correct(&mut self, account: &mut Account, cost: f64, weight: f64) {
-        account.finish = Tag(account.finish.0 + cost / weight);
-        self.latest = self.latest.max(account.finish);
-    }
-
-    /// Advances virtual time to the greatest finish tag, which cancels all debts. Called when no
-    /// call of the lane waits or runs.
+    /// Starts a new busy period, which cancels all debts. Called when no call of the lane waits or
+    /// runs.
     pub fn end_busy_period(&mut self) {
-        self.now = self.now.max(self.latest);
+        self.now = Tag { period: self.now.period + 1, work: 0.0 };
         self.started = self.now;
     }
 
@@ -137,11 +141,17 @@ impl VirtualTime {
     /// than the charge of its last dispatched call. This happens if calls cost more than was
     /// charged at their dispatch, or if retries were charged.
     pub fn is_in_debt(&self, account: &Account) -> bool {
-        account.finish.0 - self.now.0 > account.last * (1.0 + 1e-9)
+        let is_current = account.finish.period == self.now.period;
+        is_current && account.finish.work - self.now.work > account.last * (1.0 + 1e-9)
     }
 }
 
 impl Account {
+    /// Adds `cost`, which may be negative, to the charges of the tenant, which has this weight.
+    pub fn correct(&mut self, cost: f64, weight: f64) {
+        self.finish = self.finish.plus(cost / weight);
+    }
+
     /// Returns the start tag of the next call of this tenant. `since` is the virtual time at which
     /// the tenant began to wait.
     pub fn start(&self, since: Tag) -> Tag {

@@ -56,6 +56,9 @@ pub struct Ticket {
     /// [`SchedulerSettings::has_fallback`](super::SchedulerSettings::has_fallback)), and is charged
     /// like any attempt.
     pub charged: Option<Tag>,
+    /// Whether the call was accepted before, and has waited for something else than a slot since.
+    /// Like a retry, such a call may wait even if the queue is full. The default is `false`.
+    pub is_accepted: bool,
 }
 
 impl Ticket {
@@ -76,7 +79,14 @@ impl Ticket {
             cost: 1.0,
             wants: None,
             charged: None,
+            is_accepted: false,
         }
+    }
+
+    /// Returns `true` if the call may wait even if the queue is full: it is a retry, or was
+    /// accepted before.
+    pub fn ignores_queue_size(&self) -> bool {
+        self.charged.is_some() || self.is_accepted
     }
 }
 

@@ -135,7 +135,9 @@ impl<W> Scheduler<W> {
         if self.refuses() {
             return closed.or_else(|| self.no_replica(now)).or_else(|| Some(self.when_full(now, call)));
         }
-        if let QueueSpace::Full = self.queue.space(tenant, ticket.lane) {
+        if !ticket.ignores_queue_size()
+            && let QueueSpace::Full = self.queue.space(tenant, ticket.lane)
+        {
             return Some(RefusalCause::new(Reason::QueueFull, Retry::After(waiting + 1)));
         }
         self.too_late(now, call)

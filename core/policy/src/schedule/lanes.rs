@@ -293,10 +293,11 @@ impl Lanes {
         }
     }
 
-    /// Returns the lane and the tenant of a parked line that becomes ready by `now`, or `None` if
-    /// there is none.
-    pub(super) fn due(&self, now: Instant) -> Option<(Lane, TenantId)> {
-        let (_, lane, tenant) = self.parked.first().copied().filter(|(until, ..)| *until <= now)?;
+    /// Removes a line that becomes ready by `now` from the parked lines, and returns its lane and
+    /// its tenant. Returns `None` if there is no such line. The caller must place the line.
+    pub(super) fn pop_due(&mut self, now: Instant) -> Option<(Lane, TenantId)> {
+        self.parked.first().filter(|(until, ..)| *until <= now)?;
+        let (_, lane, tenant) = self.parked.pop_first()?;
         Some((lane, tenant))
     }
 

@@ -15,6 +15,7 @@
 //!   and, unless it is a retry, among the calls that may be shed.
 //! - A line is *ready*, that is, listed in its lane, if it has calls and its tenant is neither at
 //!   its slot cap nor out of tokens.
+//! - A line is *parked* only if it has calls.
 
 use std::time::{Duration, Instant};
 
@@ -151,10 +152,10 @@ impl<W> Queue<W> {
 
     /// Updates the position of a tenant's [`Line`] among the ready lines of `lane`. If `all` is
     /// `true`, does the same in all lanes. Does nothing if the tenant has no waiting call and no
-    /// ready line.
+    /// ready or parked line.
     pub(super) fn place_some(&mut self, id: TenantId, lane: Lane, all: bool) {
-        let concerns =
-            |tenant: &Tenant| tenant.waiting > 0 || tenant.lines.iter().any(|line| line.position.is_some());
+        let is_listed = |line: &Line| line.position.is_some() || line.parked.is_some();
+        let concerns = |tenant: &Tenant| tenant.waiting > 0 || tenant.lines.iter().any(is_listed);
         if self.tenants.get(id).is_some_and(concerns) {
             Lane::ALL.into_iter().filter(|of| all || *of == lane).for_each(|lane| self.place(id, lane));
         }
@@ -193,7 +194,7 @@ impl<W> Queue<W> {
     /// Makes each [parked](Queue::park) line ready again if its tenant has enough tokens of its own
     /// by `now`.
     pub(super) fn unpark(&mut self, now: Instant) {
-        while let Some((lane, id)) = self.lanes.due(now) {
+        while let Some((lane, id)) = self.lanes.pop_due(now) {
             if let Some(tenant) = self.tenants.get_mut(id) {
                 tenant.out_of_tokens.set(now, false);
             }

@@ -79,7 +79,7 @@ impl<W> Scheduler<W> {
     /// [`Scheduler::expired`] when the call leaves the queue, unless the call is withdrawn.
     pub fn enqueue(&mut self, now: Instant, mut ticket: Ticket, who: W) -> WaiterId {
         let id = self.queue.tenant(&ticket.tenant, now);
-        if ticket.charged.is_none()
+        if !ticket.ignores_queue_size()
             && let QueueSpace::Replacing(victim) = self.queue.space(id, ticket.lane)
         {
             self.shed(now, victim);
@@ -258,7 +258,9 @@ impl<W> Scheduler<W> {
                 }
                 // A probe may be sent, but not with a call that has failed here.
                 let retries = selector.capacity.upstream.ready(now, true).err();
-                earlier(earlier(Some(wake), retries), selector.soonest())
+                let released = selector.queue.next_release(now, selector.capacity.upstream.load());
+                let others = earlier(retries, released);
+                earlier(earlier(Some(wake), others), selector.soonest())
             }
             _ => Some(wake),
         }
@@ -439,7 +441,7 @@ impl<W> Scheduler<W> {
 
     /// Updates which tenants are held because of their share of the capacity.
     fn update_held(&mut self, now: Instant) {
-        if !(self.divides_among_tenants() && self.queue.may_hold()) {
+        if !(self.divides_among_tenants() && self.queue.may_hold(now)) {
             return;
         }
         let Capacity { upstream, limits, in_flight, .. } = &self.capacity;

@@ -58,8 +58,7 @@ impl<W> Queue<W> {
     pub(super) fn correct(&mut self, charge: &mut TenantCharge, cost: f64) {
         let correction = cost - std::mem::replace(&mut charge.cost, cost);
         if let Some(tenant) = self.tenants.get_mut(charge.tenant) {
-            let account = &mut tenant.lines[charge.lane as usize].account;
-            self.lanes.lane_mut(charge.lane).time.correct(account, correction, tenant.weight);
+            tenant.lines[charge.lane as usize].account.correct(correction, tenant.weight);
         }
     }
 

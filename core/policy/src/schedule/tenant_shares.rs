@@ -19,7 +19,8 @@
 //!   each call needs as much as those in flight. Calls that do not stream count, too.
 //!
 //! A tenant is *active* for half a minute to a minute after its last call arrived, was sent or
-//! ended.
+//! ended. Tenants are released by time alone, too: when the others are no longer active, and when
+//! the mean use of the first-token capacity has decreased enough.
 //!
 //! The first-token capacity is what keeps the upstream busy, so a held tenant loses hardly any
 //! throughput.
@@ -45,11 +46,13 @@
 //! - **Work conservation.** Calls of a held tenant are not admissible. The scheduler is
 //!   work-conserving apart from the spare slots and from the first-token capacity.
 //!
-//! Which tenants are held is updated with each event, but no wake-up is scheduled for it.
+//! Which tenants are held is updated with each event. While a held tenant has waiting calls and a
+//! slot is free, a wake-up is scheduled for the time at which the others may no longer be active,
+//! and each second while the first-token capacity is used up ([`Queue::next_release`]).
 
 use std::time::{Duration, Instant};
 
-use super::{Queue, Tenant, TenantId};
+use super::{Queue, Tenant, TenantId, earlier};
 use crate::{Lane, ended_spans};
 
 /// Time constant of the mean use of the capacity.
@@ -61,6 +64,8 @@ const ACTIVE_FOR: Duration = Duration::from_secs(30);
 /// The calls of a tenant, in flight and waiting, from which it is held for the spare slots of
 /// others, as a multiple of its share. Fewer calls that happen to arrive together are not delayed.
 const EXCESS: f64 = 1.5;
+/// Time after which it is computed again who is held while the first-token capacity is used up.
+pub(super) const RECHECK_AFTER: Duration = Duration::from_secs(1);
 /// For `n` slots that were used at most, `n / SPARE_DIVISOR` more are kept, too.
 const SPARE_DIVISOR: usize = 4;
 
@@ -182,7 +187,7 @@ impl DecayingMean {
 }
 
 /// The tenants of which a call arrived, was sent or ended in the current period of [`ACTIVE_FOR`]
-/// or in the one before. A period ends with the first such event after it.
+/// or in the one before. A period ends with the first event after it.
 #[derive(Debug)]
 struct ActiveTenants {
     /// The end of the current period.
@@ -307,9 +312,11 @@ impl<W> Queue<W> {
         }
     }
 
-    /// Returns `true` if [`Queue::update_held`] may change anything: several tenants are active or
-    /// have calls in flight, or one is held, or slots are kept free.
-    pub(super) fn may_hold(&self) -> bool {
+    /// Updates which tenants are active. Returns `true` if [`Queue::update_held`] may change
+    /// anything: several tenants are active or have calls in flight, or one is held, or slots are
+    /// kept free.
+    pub(super) fn may_hold(&mut self, now: Instant) -> bool {
+        self.shares.active.advance(now);
         let TenantShares { candidates, active, kept_free, .. } = &self.shares;
         active.tenants() > 1 || candidates.len() > 1 || *kept_free > 0 || self.has_held()
     }
@@ -364,6 +371,17 @@ impl<W> Queue<W> {
         self.shares.candidates = candidates;
         self.shares.kept_free = spare;
         spare
+    }
+
+    /// Returns when time alone may next release a held tenant with waiting calls, or `None` if
+    /// there is no such tenant. `load` is the load of the upstream.
+    pub(super) fn next_release(&self, now: Instant, load: UpstreamLoad) -> Option<Instant> {
+        let TenantShares { candidates, active, .. } = &self.shares;
+        let mut tenants = candidates.iter().filter_map(|id| self.tenants.get(*id));
+        let waits = tenants.any(|tenant| tenant.is_held() && tenant.waiting > 0);
+        // While first tokens do not matter, only the end of a period releases a tenant.
+        let recheck = Some(now + RECHECK_AFTER).filter(|_| !load.has_first_token_room);
+        earlier(Some(active.ends), recheck).filter(|_| waits)
     }
 
     fn has_held(&self) -> bool {

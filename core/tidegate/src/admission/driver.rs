@@ -1,9 +1,11 @@
 //! The driver of one scheduler: grants slots to waiting calls and takes released slots back.
 
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use parking_lot::{Mutex, MutexGuard};
+use tokio::time::sleep_until;
 
 use super::BudgetSet;
 use super::cancel::CancelSignals;
@@ -411,6 +413,8 @@ impl QueueEntry<'_> {
     /// # Errors
     /// `Refused` if the call may not wait any longer.
     pub(crate) async fn wait(mut self) -> Result<Permit, Error> {
+        // The timer task does not run while nothing drives its runtime, which may be another one.
+        let mut deadline = pin!(sleep_until(self.deadline.into()));
         loop {
             // Created before the timer task is checked, so that a stop in between is not missed.
             let stopped = self.admission.wake_timer.stopped();
@@ -432,6 +436,7 @@ impl QueueEntry<'_> {
                     .map_err(|refusal| self.admission.rejection_error(refusal));
                 }
                 () = stopped => {}
+                () = &mut deadline, if !deadline.is_elapsed() => self.admission.refresh(),
             }
         }
     }

@@ -19,8 +19,9 @@ const DECAY: f64 = 15.0 / 16.0;
 const TTFT: f64 = 0.2;
 /// Time per further output token, in seconds, that is assumed before the first response.
 const TPOT: f64 = 0.03;
-/// Maximum estimated cost of a call. No real call costs as much, and the tags of fair queueing stay
-/// exact after many calls that do, for example because they ask for a billion answers.
+/// Maximum estimated cost of a call. No real call costs as much. Bounds how far one call, for
+/// example one that asks for a billion answers, advances the virtual time of fair queueing, whose
+/// tags become less exact until the lane has been idle.
 const MAX_COST: f64 = (1_u64 << 40) as f64;
 
 /// The learned estimates of one target: the tokens, the KV-cache memory and the cost of a call.

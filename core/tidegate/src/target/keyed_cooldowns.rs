@@ -8,8 +8,9 @@
 //!
 //! A call whose key is in a cool-down waits for its end before it is queued for a slot. Calls of
 //! other keys do not wait behind it, and this time does not count against the wait budget of the
-//! call, unless the target has a fallback. At most `backlog` calls wait here, in addition to the
-//! queued ones.
+//! call, unless the target has a fallback. Calls that wait here do not count as queued, and as many
+//! of them are permitted as may be queued: for each tenant, for each lane, and in total. A call
+//! that has waited here is queued even if the queue is full.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -85,8 +86,6 @@ pub(crate) struct KeyedCooldowns {
     has_keyless_wait: AtomicBool,
     /// Whether the cool-down of the target itself is not used, so that outages are not detected.
     replaces_cooldown: bool,
-    /// Maximum number of calls that wait for a cool-down at the same time.
-    backlog: usize,
     held: Mutex<HeldCalls>,
     draining: AtomicBool,
     /// Wakes the waiting calls when a cool-down ends early, or when the target drains.
@@ -95,14 +94,13 @@ pub(crate) struct KeyedCooldowns {
 
 impl KeyedCooldowns {
     /// Creates the cool-downs of a target that is usually used with one key.
-    pub(super) fn new(config: &TargetConfig) -> Self {
+    pub(super) fn new() -> Self {
         Self {
             cooldowns: Mutex::default(),
             recent_keys: Mutex::default(),
             has_several_keys: AtomicBool::new(false),
             has_keyless_wait: AtomicBool::new(false),
             replaces_cooldown: false,
-            backlog: config.backlog,
             held: Mutex::default(),
             draining: AtomicBool::new(false),
             changed: Notify::new(),
@@ -111,8 +109,8 @@ impl KeyedCooldowns {
 
     /// Creates the cool-downs of a target that is always used with several keys. Each failure
     /// concerns its key alone.
-    pub(super) fn replacing_cooldown(config: &TargetConfig) -> Self {
-        Self { has_several_keys: AtomicBool::new(true), replaces_cooldown: true, ..Self::new(config) }
+    pub(super) fn replacing_cooldown() -> Self {
+        Self { has_several_keys: AtomicBool::new(true), replaces_cooldown: true, ..Self::new() }
     }
 
     /// Records a call with the key at `now`. Returns how the keys changed. `None` if it is as
@@ -152,13 +150,14 @@ impl KeyedCooldowns {
         self.cooldowns.lock().hold_until(key, until);
     }
 
-    /// Waits until the cool-down of the key ends. Returns immediately if the key is not in a
-    /// cool-down, or if the target drains, because the queue then rejects the call. `may_wait`
-    /// returns whether the call of `ticket` may wait from now until a time.
+    /// Waits until the cool-down of the key ends, and returns whether the call had to wait. Returns
+    /// immediately if the key is not in a cool-down, or if the target drains, because the queue
+    /// then rejects the call. `config` is that of the target. `may_wait` returns whether the call
+    /// of `ticket` may wait from now until a time.
     ///
     /// # Errors
     /// Rejects the call if it may not wait until the cool-down ends, or if too many calls wait
-    /// already and it is no retry.
+    /// already and it is neither a retry nor accepted before.
     ///
     /// # Cancel safety
     /// Dropping the future has no effect on other calls.
@@ -166,17 +165,18 @@ impl KeyedCooldowns {
         &self,
         key: u64,
         ticket: &Ticket,
+        config: &TargetConfig,
         may_wait: impl Fn(Instant) -> bool,
-    ) -> Result<(), Refusal> {
+    ) -> Result<bool, Refusal> {
         let mut held_call = None;
         loop {
             // Created before the state is read, because a change between the two would be missed.
             let changed = self.changed.notified();
             let now = clock::now();
-            let Some(until) = self.cooldowns.lock().until(now, key) else { return Ok(()) };
-            if self.draining.load(Ordering::Acquire) {
-                return Ok(());
-            }
+            let until = self.cooldowns.lock().until(now, key);
+            let Some(until) = until.filter(|_| !self.draining.load(Ordering::Acquire)) else {
+                return Ok(held_call.is_some());
+            };
             let rejection = |reason| Refusal {
                 reason,
                 position: 0,
@@ -188,8 +188,7 @@ impl KeyedCooldowns {
                 return Err(rejection(Reason::CoolDown));
             }
             if held_call.is_none() {
-                let max = if ticket.charged.is_some() { usize::MAX } else { self.backlog };
-                let counted = HeldCall::new(&self.held, max, ticket);
+                let counted = HeldCall::new(&self.held, ticket, config);
                 held_call = Some(counted.ok_or_else(|| rejection(Reason::QueueFull))?);
             }
             tokio::select! {
@@ -252,9 +251,12 @@ impl KeyedCooldowns {
         let until = self.cooldowns.lock().last_until(now);
         view.cool_for = view.cool_for.max(until.map(|until| until.saturating_duration_since(now)));
         let held = self.held.lock();
-        view.waiting += held.total;
-        for ((name, lane), &calls) in &held.by_tenant {
-            view.lanes[*lane as usize].waiting += calls;
+        for (lane, calls) in view.lanes.iter_mut().zip(held.by_lane) {
+            view.waiting += calls;
+            lane.waiting += calls;
+        }
+        for (name, by_lane) in &held.by_tenant {
+            let calls = by_lane.iter().sum();
             match view.tenants.iter_mut().find(|tenant| tenant.name == *name) {
                 Some(tenant) => tenant.waiting += calls,
                 None => view.tenants.push(TenantView {
@@ -288,39 +290,52 @@ fn held_since(now: Instant, queued_at: Instant, until: Instant) -> WaitExplanati
 /// The numbers of calls that wait for the end of a cool-down now.
 #[derive(Debug, Default)]
 struct HeldCalls {
-    total: usize,
-    /// The calls of each tenant and lane. There is no entry without calls.
-    by_tenant: HashMap<(Arc<str>, Lane), usize>,
+    by_lane: [usize; 3],
+    /// The calls of each tenant by lane. There is no entry without calls.
+    by_tenant: HashMap<Arc<str>, [usize; 3]>,
+}
+
+impl HeldCalls {
+    /// Returns `true` if no other new call of the tenant in the lane may wait.
+    fn is_full(&self, tenant: &Arc<str>, lane: Lane, config: &TargetConfig) -> bool {
+        let of_tenant: usize = self.by_tenant.get(tenant).map_or(0, |by_lane| by_lane.iter().sum());
+        let max_of_tenant = config.tenants.get(tenant).unwrap_or(&config.default_tenant).queue;
+        let max_of_lane = config.lanes[lane as usize].queue;
+        of_tenant >= max_of_tenant.unwrap_or(config.queue)
+            || max_of_lane.is_some_and(|max| self.by_lane[lane as usize] >= max)
+            || self.by_lane.iter().sum::<usize>() >= config.backlog
+    }
 }
 
 /// A guard that counts one call as waiting for the end of a cool-down, until the guard is dropped.
 struct HeldCall<'a> {
     held: &'a Mutex<HeldCalls>,
-    tenant: (Arc<str>, Lane),
+    tenant: Arc<str>,
+    lane: Lane,
 }
 
 impl<'a> HeldCall<'a> {
     /// Counts the call of `ticket` in `held` until the returned guard is dropped. Returns `None`,
-    /// and counts nothing, if `held` has `max` calls or more.
-    fn new(held: &'a Mutex<HeldCalls>, max: usize, ticket: &Ticket) -> Option<Self> {
-        let tenant = (ticket.tenant.clone(), ticket.lane);
+    /// and counts nothing, if the call is new and `held` is full.
+    fn new(held: &'a Mutex<HeldCalls>, ticket: &Ticket, config: &TargetConfig) -> Option<Self> {
+        let (tenant, lane) = (ticket.tenant.clone(), ticket.lane);
         let mut calls = held.lock();
-        if calls.total >= max {
+        if !ticket.ignores_queue_size() && calls.is_full(&tenant, lane, config) {
             return None;
         }
-        calls.total += 1;
-        *calls.by_tenant.entry(tenant.clone()).or_default() += 1;
-        Some(Self { held, tenant })
+        calls.by_lane[lane as usize] += 1;
+        calls.by_tenant.entry(tenant.clone()).or_default()[lane as usize] += 1;
+        Some(Self { held, tenant, lane })
     }
 }
 
 impl Drop for HeldCall<'_> {
     fn drop(&mut self) {
         let mut calls = self.held.lock();
-        calls.total -= 1;
-        if let Some(count) = calls.by_tenant.get_mut(&self.tenant) {
-            *count -= 1;
-            if *count == 0 {
+        calls.by_lane[self.lane as usize] -= 1;
+        if let Some(by_lane) = calls.by_tenant.get_mut(&self.tenant) {
+            by_lane[self.lane as usize] -= 1;
+            if *by_lane == [0; 3] {
                 calls.by_tenant.remove(&self.tenant);
             }
         }

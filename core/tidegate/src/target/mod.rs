@@ -57,7 +57,7 @@ impl Target {
         metrics: TargetMetrics,
         now: Instant,
     ) -> Arc<Self> {
-        let keyed_cooldowns = Some(KeyedCooldowns::replacing_cooldown(&config));
+        let keyed_cooldowns = Some(KeyedCooldowns::replacing_cooldown());
         Arc::new(Self { keyed_cooldowns, ..Self::build(config, budgets, metrics, now) })
     }
 
@@ -70,7 +70,7 @@ impl Target {
         let expected = Arc::new(Expected::new(&config));
         let pool = TargetPool::new(&config, &admission);
         let engine = EngineMonitor::new(&config, &admission, expected.tracks_memory());
-        let keyed_cooldowns = pool.is_none().then(|| KeyedCooldowns::new(&config));
+        let keyed_cooldowns = pool.is_none().then(KeyedCooldowns::new);
         Self { config, admission, retries, expected, pool, engine, metrics, keyed_cooldowns }
     }
 

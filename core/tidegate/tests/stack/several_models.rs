@@ -153,6 +153,30 @@ async fn wait_for_one_model_follows_the_rules_of_the_target() {
     assert_idle(&gate);
 }
 
+/// As many calls may wait for one model as may be queued. Those that were accepted are not rejected
+/// after the wait.
+#[tokio::test(start_paused = true)]
+async fn calls_that_wait_for_one_model_are_bounded_as_queued_calls_are() {
+    for setting in ["queue", "backlog", "lanes.standard.queue", "default_tenant.queue"] {
+        let gate = gate(&format!("{setting} = 5"));
+        assert_eq!(status_of(&gate, "k", "small").await, 200);
+        assert_eq!(status_of(&gate, "k", "soon").await, 429);
+        let start = Instant::now();
+        let mut calls = tokio::task::JoinSet::new();
+        for _ in 0..5 {
+            let gate = gate.clone();
+            calls.spawn(async move { status_of(&gate, "k", "soon").await });
+        }
+        settle().await;
+        let rejected = call(&gate, "k", "soon").await.unwrap_err();
+        assert_eq!(rejected.reason(), Some(Reason::QueueFull), "{setting}");
+        assert_eq!(start.elapsed(), Duration::ZERO, "{setting}");
+        assert_eq!(calls.join_all().await, [200; 5], "{setting}");
+        assert!(start.elapsed() >= SECOND, "{setting}");
+        assert_idle(&gate);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn key_that_is_not_used_for_an_hour_no_longer_counts() {
     let gate = gate("");

@@ -365,6 +365,39 @@ fn newcomers_do_not_wait_for_the_cost_of_one_large_call() {
     }
 }
 
+/// Calls of enormous cost are charged to a tenant of little weight. Once the lane has been idle,
+/// two tenants of large weight get equal shares, although the calls of one of them came first.
+#[test]
+fn enormous_costs_do_not_end_fairness() {
+    let now = epoch();
+    let mut settings = settings(1);
+    for (name, weight) in [("enormous", 0.001), ("a", 1_000.0), ("b", 1_000.0)] {
+        named(&mut settings, name, weight, None);
+    }
+    let mut scheduler = Scheduler::new(&settings, now);
+    let enormous = Ticket { cost: (1_u64 << 40) as f64, ..ticket("enormous", Lane::Standard, now) };
+    for _ in 0..1_000 {
+        let mut grant = admit(&mut scheduler, now, &enormous);
+        grant.sent = true;
+        scheduler.release(now, grant);
+    }
+    let held = admit(&mut scheduler, now, &ticket("first", Lane::Standard, now));
+    for name in ["a", "b"] {
+        for _ in 0..200 {
+            let call = Ticket { cost: 100.0, ..ticket(name, Lane::Standard, now) };
+            queue(&mut scheduler, now, call, name);
+        }
+    }
+    scheduler.release(now, held);
+    let of_a = (0..200).filter(|_| {
+        let (who, mut grant) = scheduler.next(now).expect("work");
+        grant.sent = true;
+        scheduler.release(now, grant);
+        who == "a"
+    });
+    assert!((99..=101).contains(&of_a.count()));
+}
+
 /// A call of the tenant has cost more than its estimate. The next call of the tenant waits for at
 /// most eight rounds. A round is one dispatch for each waiting tenant. If ageing is disabled, the
 /// call waits until the whole debt is paid.

@@ -15,6 +15,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::adaptive::Ended;
 use crate::cooldown::{CooldownState, Failure};
+use crate::schedule::tenant_shares::RECHECK_AFTER;
 use crate::testing::epoch;
 use tidegate_protocol::Usage;
 
@@ -365,22 +366,27 @@ impl Oracle {
         loop {
             let wake = self.scheduler.next_wake(self.now);
             assert!(wake.is_none_or(|wake| wake > self.now), "all that is due was done");
+            // Who is held is computed again after this time.
+            let recheck = self.now + RECHECK_AFTER;
+            let may_release = self.model.decreases() && wake.is_some_and(|wake| wake <= recheck);
             match wake.filter(|wake| *wake <= end) {
                 Some(wake) => {
                     self.advance((wake - self.now).saturating_sub(model::LATE));
-                    assert!(self.settle_early(), "the wake-up was too late");
+                    assert!(self.settle_early(may_release), "the wake-up was too late");
                     let moved = self.advance(wake - self.now);
                     let state = self.scheduler.view(self.now).state;
                     let done = self.settle();
                     self.check();
-                    let useful = moved || done > 0 || state != self.scheduler.view(self.now).state;
+                    let is_recheck = may_release && wake == recheck;
+                    let useful =
+                        moved || is_recheck || done > 0 || state != self.scheduler.view(self.now).state;
                     idle = if useful { 0 } else { idle + 1 };
                     assert!(idle <= 2 + self.model.spare_wakes, "it wakes for nothing");
                 }
                 None => {
                     self.advance(end - self.now);
                     let due = wake.is_some_and(|wake| wake <= end + model::LATE);
-                    assert!(self.settle_early() || due, "the wake-up was too late");
+                    assert!(self.settle_early(may_release) || due, "the wake-up was too late");
                     return;
                 }
             }
@@ -388,13 +394,13 @@ impl Oracle {
     }
 
     /// Calls [`Oracle::settle`] although the scheduler asked for nothing now. Returns `true` if no
-    /// call left the queue, except because a tenant is no longer held: its use decreases with time,
-    /// which counts only from the next event on.
-    fn settle_early(&mut self) -> bool {
+    /// call left the queue, except because a tenant is no longer held, if `may_release` is `true`:
+    /// its use decreases with time.
+    fn settle_early(&mut self, may_release: bool) -> bool {
         let held = self.model.held.clone();
         self.update_held();
         let is_released = held.iter().any(|tenant| !self.model.is_held(*tenant));
-        self.settle() == 0 || is_released
+        self.settle() == 0 || may_release && is_released
     }
 
     /// Advances the clock by `time` without calling the scheduler. Returns `true` if the adaptive
@@ -552,6 +558,11 @@ impl Oracle {
             let ready = queue.tenants.iter().filter_map(|(_, tenant)| tenant.lines[lane as usize].position);
             let calls: usize = ready.map(|position| position.head.calls).sum();
             assert_eq!(queue.lanes.lane(lane).calls, calls, "calls of ready lines");
+        }
+        let queue = &self.scheduler.queue;
+        for (until, lane, tenant) in &queue.lanes.parked {
+            let line = queue.line(*tenant, *lane).expect("the tenant of a parked line");
+            assert!(line.parked == Some(*until) && !line.calls.is_empty(), "a parked line has calls");
         }
         assert_eq!(view.limit, self.model.slots());
         self.model.check_limit(self.now, view.adaptive.as_ref());

@@ -11,7 +11,7 @@ use tidegate_config::AdaptiveConfig;
 
 /// Time that the engine needs for one prompt.
 const PREFILL: Duration = Duration::from_millis(100);
-/// Time from the first token of a call to its end.
+/// The usual time from the first token of a call to its end.
 const DECODE: Duration = Duration::from_millis(1_000);
 
 fn adaptive(max: usize) -> SchedulerSettings {
@@ -31,6 +31,8 @@ struct Engine {
     decoding: VecDeque<(Instant, Box<Grant>)>,
     /// The maximum number of calls that the engine decodes. It reads no prompt meanwhile.
     batch: usize,
+    /// Time from the first token of a call to its end.
+    decode: Duration,
     /// The time at which the engine finishes the current prompt.
     prefilled_at: Option<Instant>,
     /// The tenants of the first tokens, with the time from the arrival of the call.
@@ -46,6 +48,7 @@ impl Engine {
             prefilling: VecDeque::new(),
             decoding: VecDeque::new(),
             batch: usize::MAX,
+            decode: DECODE,
             prefilled_at: None,
             first_tokens: Vec::new(),
         }
@@ -86,7 +89,7 @@ impl Engine {
                 let (tenant, arrived, mut grant) = self.prefilling.pop_front().expect("a prompt");
                 self.first_tokens.push((tenant, at - arrived));
                 self.scheduler.on_first_token(at, &mut grant);
-                self.decoding.push_back((at + DECODE, grant));
+                self.decoding.push_back((at + self.decode, grant));
                 self.prefilled_at = None;
             } else if let Some((_, mut grant)) = self.decoding.pop_front() {
                 grant.outcome = Ended::Completed { output: 10 };
@@ -232,6 +235,34 @@ fn calls_that_do_not_stream_leave_spare_slots() {
         .collect();
     // The light tenant used two slots, and uses none now.
     assert_eq!(grants.len(), 14);
+}
+
+/// The long calls of a tenant leave slots for another one. When that one has not been active for a
+/// minute, the waiting calls get these slots although no call starts or ends.
+#[test]
+fn held_calls_use_spare_slots_when_no_other_tenant_is_active() {
+    let mut engine = Engine::new(16);
+    engine.warm_up(&["light", "burst"]);
+    (0..8).for_each(|_| engine.call("light"));
+    engine.run_for(Duration::from_secs(5));
+    engine.decode = Duration::from_secs(1_200);
+    (0..24).for_each(|_| engine.call("burst"));
+    engine.run_for(Duration::from_secs(5));
+    let in_flight = |engine: &mut Engine| engine.scheduler.view(engine.now).in_flight;
+    assert!(in_flight(&mut engine) < 16, "slots are kept for the light tenant");
+    let (end, mut wakes) = (engine.now + Duration::from_secs(600), 0);
+    while let Some(wake) = engine.scheduler.next_wake(engine.now).filter(|wake| *wake <= end) {
+        let early = wake - Duration::from_nanos(1);
+        assert!(early <= engine.now || engine.scheduler.next(early).is_none(), "the wake-up was too late");
+        engine.run(wake);
+        engine.dispatch();
+        wakes += 1;
+        if in_flight(&mut engine) == 16 {
+            break;
+        }
+    }
+    assert_eq!(in_flight(&mut engine), 16);
+    assert!(engine.now <= end - Duration::from_secs(530) && wakes <= 10, "{wakes} wake-ups");
 }
 
 /// Twelve tenants make one call every few seconds each, of which two at most are in flight at the

@@ -93,6 +93,35 @@ fn many_idle_tenants_are_forgotten() {
     assert!(table(&scheduler) <= 20_002, "and their places are used again");
 }
 
+/// A tenant is removed after its only waiting call, which waited for the tenant's own tokens, was
+/// withdrawn. When the tokens are there again, other calls are admitted as usual.
+#[test]
+fn tenant_whose_parked_call_was_withdrawn_is_forgotten() {
+    let now = epoch();
+    let mut configured = settings(8);
+    configured.default_tenant.tpm = Some(6_000);
+    let mut scheduler = Scheduler::new(&configured, now);
+    let visit = |scheduler: &mut Scheduler<usize>, tenant: &Arc<str>, input: u64, now: Instant| {
+        let mut call = Ticket { tenant: tenant.clone(), ..ticket("", Lane::Standard, now) };
+        call.demand.input = input;
+        let mut grant = admit(scheduler, now, &call);
+        grant.sent = true;
+        scheduler.release(now, grant);
+    };
+    (0..1024).for_each(|k| visit(&mut scheduler, &name(k), 10, now));
+    visit(&mut scheduler, &"parked".into(), 400, now);
+    let mut call = ticket("parked", Lane::Standard, now);
+    call.demand.input = 500;
+    let id = queue(&mut scheduler, now, call, 0);
+    assert!(scheduler.next(now).is_none());
+    assert_eq!(scheduler.queue.lanes.parked.len(), 1, "the call waits for tokens");
+    assert!(scheduler.withdraw(id));
+    assert!(scheduler.queue.lanes.parked.is_empty());
+    (1024..3024).for_each(|k| visit(&mut scheduler, &name(k), 10, now));
+    assert!(scheduler.view(now).tenants.iter().all(|tenant| &*tenant.name != "parked"));
+    visit(&mut scheduler, &"later".into(), 10, now + Duration::from_secs(60));
+}
+
 /// Tenants that have overdrawn their own tokens are kept until they have paid, and the table stays
 /// small.
 #[test]

@@ -16,10 +16,20 @@ fn queue(
     admission: &Arc<Admission>,
     wait: Duration,
 ) -> tokio::task::JoinHandle<Result<Permit, Error>> {
+    queue_call(runtime, admission, move || Ticket { wait: Some(wait), ..ticket() })
+}
+
+/// Starts a task on `runtime` that waits for a slot with the ticket that `ticket` returns there.
+/// Returns the handle of the task when its call is queued.
+fn queue_call(
+    runtime: &Runtime,
+    admission: &Arc<Admission>,
+    ticket: impl FnOnce() -> Ticket + Send + 'static,
+) -> tokio::task::JoinHandle<Result<Permit, Error>> {
     let before = admission.view().waiting;
     let task = runtime.spawn({
         let admission = admission.clone();
-        async move { admission.acquire(Ticket { wait: Some(wait), ..ticket() }).await }
+        async move { admission.acquire(ticket()).await }
     });
     runtime.block_on(async {
         while admission.view().waiting == before {
@@ -66,6 +76,26 @@ fn runtime_shutdown_restarts_the_pump_for_calls_of_other_runtimes() {
     drop(first);
     let refused = answer(&second, waits);
     assert_eq!(reason(refused), Reason::WaitBudget);
+    drop(held);
+    second.block_on(assert_settled(&admission, 1));
+}
+
+/// The timer task runs on the first runtime, which exists but is no longer driven. Calls on the
+/// second runtime must still be rejected at their deadlines.
+#[test]
+fn calls_are_rejected_at_their_deadlines_if_the_runtime_of_the_timer_stands_still() {
+    let (first, second) = (paused(), paused());
+    let admission = first.block_on(async { admission(1) });
+    let held = first.block_on(admission.acquire(ticket())).expect("free");
+    let stays = queue(&first, &admission, ms(600_000));
+    let until = |seconds| move || Ticket { deadline: now() + Duration::from_secs(seconds), ..ticket() };
+    let later = queue_call(&second, &admission, until(20));
+    let sooner = queue_call(&second, &admission, until(10));
+    assert_eq!(reason(answer(&second, sooner)), Reason::Deadline);
+    assert_eq!(admission.view().waiting, 2);
+    assert_eq!(reason(answer(&second, later)), Reason::Deadline);
+    drop(stays);
+    drop(first);
     drop(held);
     second.block_on(assert_settled(&admission, 1));
 }

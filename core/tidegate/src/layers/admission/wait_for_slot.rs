@@ -138,20 +138,25 @@ async fn acquire_keyed(
     key: u64,
     mut permit: Option<Permit>,
 ) -> Result<Permit, Error> {
-    let admission = call.target().admission();
+    let (admission, config) = (call.target().admission(), call.target().config());
+    // A call that was accepted once is not rejected later because too many others wait.
+    let mut is_accepted = permit.is_some();
     loop {
         if let Some(permit) = permit.take() {
             call.update_queue(|queue| queue.used_wait += permit.used_wait());
         }
-        let (ticket, waits_from) = (checked_ticket(call)?, clock::now());
-        let waited = cooldowns.wait(key, &ticket, |until| admission.may_wait_until(&ticket, until)).await;
-        waited.map_err(|rejection| admission.rejection_error(rejection))?;
+        let ticket = Ticket { is_accepted, ..checked_ticket(call)? };
+        let waits_from = clock::now();
+        let may_wait = |until| admission.may_wait_until(&ticket, until);
+        let has_waited = cooldowns.wait(key, &ticket, config, may_wait).await;
+        is_accepted |= has_waited.map_err(|rejection| admission.rejection_error(rejection))?;
         // With a fallback, wait budgets run during cool-downs.
-        if call.target().config().fallback.is_some() {
+        if config.fallback.is_some() {
             let waited = clock::now().saturating_duration_since(waits_from);
             call.update_queue(|queue| queue.used_wait += waited);
         }
-        let admitted = enter(call, new_ticket(call))?.permit().await?;
+        let admitted = enter(call, Ticket { is_accepted, ..new_ticket(call) })?.permit().await?;
+        is_accepted = true;
         if cooldowns.admit(key) {
             return Ok(admitted);
         }

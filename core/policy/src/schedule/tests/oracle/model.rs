@@ -348,11 +348,18 @@ impl Model {
         self.running.values_mut().for_each(|running| (running.sample, running.awaits) = (None, false));
     }
 
-    /// Lets the adaptive limit change with time, as the scheduler does before each event. Returns
-    /// `true` if the limit may have changed.
+    /// Lets the adaptive limit and the active tenants change with time, as the scheduler does
+    /// before each event. Returns `true` if they may have changed.
     pub(super) fn tick(&mut self, now: Instant) -> bool {
         let due = |limit: &&mut Limit| limit.next_wake().is_some_and(|at| at <= now);
-        self.found.as_mut().filter(due).map(|limit| limit.on_tick(now)).is_some()
+        let is_period_over = self.shares.as_mut().is_some_and(|shares| shares.advance(now));
+        self.found.as_mut().filter(due).map(|limit| limit.on_tick(now)).is_some() || is_period_over
+    }
+
+    /// Returns `true` if a tenant is held, and may be released by the decrease of its mean use of
+    /// the first-token capacity.
+    pub(super) fn decreases(&self) -> bool {
+        !self.held.is_empty() && self.found.as_ref().is_some_and(|limit| !limit.has_first_token_room())
     }
 
     pub(super) fn first_token(&mut self, now: Instant, number: u64) {

@@ -70,16 +70,28 @@ impl TenantShares {
         self.sent.push(Sent { tenant, at: now, work_seconds });
     }
 
-    /// Records that a call arrived, was sent or ended. `in_flight` is the number of slots of its
-    /// tenant afterwards, and `slots` that of the upstream.
-    pub(super) fn on_active(&mut self, now: Instant, tenant: usize, in_flight: usize, slots: usize) {
+    /// Begins a new period if the current one is over. Returns `true` if it was.
+    pub(super) fn advance(&mut self, now: Instant) -> bool {
         let age = now - self.began;
-        if age >= PERIOD {
+        let is_over = age >= PERIOD;
+        if is_over {
             self.period += if age < 2 * PERIOD { 1 } else { 2 };
             self.began = now;
         }
+        is_over
+    }
+
+    /// Returns the tenants with an event in the current period or in the one before.
+    fn active(&self) -> Vec<usize> {
+        active(&self.activity, self.period)
+    }
+
+    /// Records that a call arrived, was sent or ended. `in_flight` is the number of slots of its
+    /// tenant afterwards, and `slots` that of the upstream.
+    pub(super) fn on_active(&mut self, now: Instant, tenant: usize, in_flight: usize, slots: usize) {
+        self.advance(now);
         self.activity.push(Activity { tenant, period: self.period, in_flight, slots, together: 0 });
-        let last_uses = active(&self.activity).into_iter().map(|tenant| self.last_use(tenant));
+        let last_uses = self.active().into_iter().map(|tenant| self.last_use(tenant));
         let together: usize = last_uses.map(|last| last.in_flight.min(last.share)).sum();
         self.activity.last_mut().expect("just added").together = together;
     }
@@ -94,7 +106,7 @@ impl TenantShares {
         in_memory: usize,
         uses: &[TenantUse; TENANTS.len()],
     ) -> (BTreeSet<usize>, usize) {
-        let (capacity, active) = (limit.first_token_capacity(), active(&self.activity));
+        let (capacity, active) = (limit.first_token_capacity(), self.active());
         if active.len() < 2 || capacity.is_infinite() {
             return Default::default();
         }
@@ -120,11 +132,9 @@ impl TenantShares {
     }
 
     /// Returns the spare slots of the active tenants: at most a quarter more than they used
-    /// together in the period of the last event and the one before, minus what tenants below their
-    /// share use.
+    /// together in the current period and the one before, minus what tenants below their share use.
     fn spare_of_all(&self, active: &[usize]) -> usize {
-        let period = self.activity.last().map_or(0, |last| last.period);
-        let lately = self.activity.iter().filter(|of| of.period + 1 >= period);
+        let lately = self.activity.iter().filter(|of| of.period + 1 >= self.period);
         let peak = lately.map(|of| of.together).max().unwrap_or(0);
         let last_uses = active.iter().map(|tenant| self.last_use(*tenant));
         let used: usize = last_uses.filter(|last| last.is_below_share).map(|last| last.in_flight).sum();
@@ -147,8 +157,8 @@ impl TenantShares {
     fn last_use(&self, tenant: usize) -> LastUse {
         let last = self.activity.iter().rposition(|of| of.tenant == tenant);
         let Some(last) = last else { return LastUse::default() };
-        let weight = weight_of(&active(&self.activity[..=last]));
-        let Activity { in_flight, slots, .. } = self.activity[last];
+        let Activity { in_flight, slots, period, .. } = self.activity[last];
+        let weight = weight_of(&active(&self.activity[..=last], period));
         // Multiplied out, so that nothing is rounded.
         let all = weight_of(&[tenant]) * slots;
         LastUse { in_flight, share: all / weight, is_below_share: in_flight * weight < all }
@@ -174,7 +184,7 @@ impl TenantShares {
     /// calls in flight that demand more than an equal share, if the others go on with what they
     /// use.
     fn level(&self, now: Instant, capacity: f64, uses: &[TenantUse]) -> f64 {
-        let equal = capacity / weight_of(&active(&self.activity)) as f64;
+        let equal = capacity / weight_of(&self.active()) as f64;
         let (heavy, others): (Vec<usize>, Vec<usize>) = (0..TENANTS.len()).partition(|tenant| {
             uses[*tenant].in_flight > 0 && self.demand(now, *tenant, uses) >= weight(*tenant) * equal
         });
@@ -183,9 +193,8 @@ impl TenantShares {
     }
 }
 
-/// Returns the tenants with an event in the period of the last event or in the one before.
-fn active(activity: &[Activity]) -> Vec<usize> {
-    let period = activity.last().map_or(0, |last| last.period);
+/// Returns the tenants with an event in `period` or in the one before.
+fn active(activity: &[Activity], period: u64) -> Vec<usize> {
     let lately = activity.iter().filter(|of| of.period + 1 >= period).map(|of| of.tenant);
     lately.collect::<BTreeSet<_>>().into_iter().collect()
 }
