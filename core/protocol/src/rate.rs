@@ -166,7 +166,7 @@ fn budget_words(name: &str) -> Option<&str> {
 /// provider.
 pub(super) fn clock(headers: &HeaderMap, wall: SystemTime) -> SystemTime {
     let date = headers.get(DATE).and_then(|date| date.to_str().ok());
-    date.and_then(|date| httpdate::parse_http_date(date).ok()).unwrap_or(wall)
+    date.and_then(time_formats::http_date).unwrap_or(wall)
 }
 
 /// Parses a count of requests or tokens. For `100, 100;w=60` it is the first number. Returns `None`
