@@ -252,9 +252,9 @@ class LaneConfig(TypedDict, total=False):
 class RateConfig(TypedDict, total=False):
     """The rates that a provider allows, for a target or for a budget that several targets share.
 
-    A rate that is not set is unlimited, until the headers of a response report one. With `share`,
-    only processes that set the same rates share them: one with `rpm` and one with `rpm` and `tpm`
-    share neither.
+    A rate that is not set is unlimited, until the headers of a response report one. Headers change
+    no rate of a budget that several targets use. With `share`, only processes that set the same
+    rates share them: one with `rpm` and one with `rpm` and `tpm` share neither.
     """
 
     rpm: Count | Off

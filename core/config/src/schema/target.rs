@@ -116,9 +116,9 @@ settings! {
 
 settings! {
     /// The rates that a provider allows, for a target or for a budget that several targets share. A
-    /// rate that is not set is unlimited, until the headers of a response report one. With `share`,
-    /// only processes that set the same rates share them: one with `rpm` and one with `rpm` and
-    /// `tpm` share neither.
+    /// rate that is not set is unlimited, until the headers of a response report one. Headers
+    /// change no rate of a budget that several targets use. With `share`, only processes that set
+    /// the same rates share them: one with `rpm` and one with `rpm` and `tpm` share neither.
     pub struct RateConfig, table RATES "RateConfig", builders [Budget, Target];
     keys {
         /// The maximum number of requests per minute. Unlimited if not set.

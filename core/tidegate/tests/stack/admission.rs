@@ -95,6 +95,35 @@ async fn two_targets_share_one_budget() {
     assert_idle(&gate);
 }
 
+/// Providers announce limits for each model, and a common budget is that of several models.
+#[tokio::test(start_paused = true)]
+async fn headers_do_not_change_a_common_budget() {
+    let (transport, _) = upstream(|number, _, exchange| async move {
+        let mut response = json(exchange, ANSWER);
+        let limit = if number % 2 == 0 { "60" } else { "30000" };
+        for name in ["x-ratelimit-limit-requests", "x-ratelimit-remaining-requests"] {
+            response.headers_mut().insert(name, limit.parse().unwrap());
+        }
+        Ok(response)
+    });
+    for (targets, limit, source) in [(2, 5_000, "configured"), (1, 60, "headers")] {
+        let mut builder = Gate::builder().budget("key", Budget::new().rpm(5_000));
+        for (name, model) in [("a", "m"), ("b", "n")].into_iter().take(targets) {
+            builder = builder.target(Target::new(name).url("http://llm").model(model).budget("key"));
+        }
+        let gate = builder.build_over(transport.clone()).unwrap();
+        for model in ["m", if targets == 2 { "n" } else { "m" }, "m"] {
+            let body = format!(r#"{{"model": "{model}", "messages": []}}"#);
+            let mut request = chat(false);
+            *request.body_mut() = body.into_bytes().into();
+            read(gate.client().call(request).await.unwrap()).await.unwrap();
+        }
+        let budget = &gate.snapshot().targets["a"].budgets["requests"];
+        assert_eq!((budget.limit, budget.source), (limit, source), "{targets} targets");
+        assert_idle(&gate);
+    }
+}
+
 /// Each call reserves far more tokens than it uses. The unused tokens return to the budget when the
 /// call ends, so that the next call can use them immediately.
 #[tokio::test(start_paused = true)]
