@@ -335,8 +335,9 @@ export interface TargetSettings extends RateConfig {
    */
   aging?: Duration;
   /**
-   * The maximum prompt, in estimated tokens. Calls with a longer prompt are rejected at once with
-   * 413. Without it, prompts are not limited. Range: 1 to 1000000000000. Default: none.
+   * The maximum prompt, in tokens. Calls whose prompt is certainly longer are rejected at once with
+   * 413: images, audio and files count as nothing, and text that no tokenizer has counted as 7/10
+   * of its estimate. Without it, prompts are not limited. Range: 1 to 1000000000000. Default: none.
    */
   max_prompt?: Count | Off;
   /**

@@ -417,10 +417,11 @@ class TargetSettings(RateConfig, total=False):
     """
 
     max_prompt: Count | Off
-    """The maximum prompt, in estimated tokens.
+    """The maximum prompt, in tokens.
 
-    Calls with a longer prompt are rejected at once with 413. Without it, prompts are not limited.
-    Range: 1 to 1000000000000. Default: none.
+    Calls whose prompt is certainly longer are rejected at once with 413: images, audio and files
+    count as nothing, and text that no tokenizer has counted as 7/10 of its estimate. Without it,
+    prompts are not limited. Range: 1 to 1000000000000. Default: none.
     """
 
     predict: Literal["deadline", "objective", "off"]

@@ -38,6 +38,24 @@ async fn prompt_above_max_prompt_is_rejected_with_advice() {
     assert_idle(&gate);
 }
 
+/// The first estimate of a prompt may be a third too high, and nobody knows how many pages a
+/// document has.
+#[tokio::test(start_paused = true)]
+async fn prompt_that_may_be_shorter_than_max_prompt_is_sent() {
+    let (transport, seen) = answers(SECOND);
+    let gate = gate(transport, |t| t.max_prompt(5_000));
+    let file = format!("data:application/pdf;base64,{}", "A".repeat(3_000_000));
+    let parts = format!(r#"[{{"type": "file", "file": {{"filename": "a.pdf", "file_data": "{file}"}}}}]"#);
+    for content in [format!("\"{}\"", "word ".repeat(4_000)), parts] {
+        let mut request = chat(false);
+        let body = format!(r#"{{"model": "m", "messages": [{{"role": "user", "content": {content}}}]}}"#);
+        *request.body_mut() = body.into_bytes().into();
+        assert_eq!(gate.client().call(request).await.unwrap().status().as_u16(), 200);
+    }
+    assert_eq!(seen.attempts(), 2);
+    assert_idle(&gate);
+}
+
 #[tokio::test(start_paused = true)]
 async fn call_larger_than_any_budget_is_rejected_at_once() {
     let (transport, seen) = answers(SECOND);
