@@ -196,9 +196,9 @@ export interface LaneConfig {
 
 /**
  * The rates that a provider allows, for a target or for a budget that several targets share. A rate
- * that is not set is unlimited, until the headers of a response report one. With `share`, only
- * processes that set the same rates share them: one with `rpm` and one with `rpm` and `tpm` share
- * neither.
+ * that is not set is unlimited, until the headers of a response report one. Headers change no rate
+ * of a budget that several targets use. With `share`, only processes that set the same rates share
+ * them: one with `rpm` and one with `rpm` and `tpm` share neither.
  */
 export interface RateConfig {
   /**
@@ -335,8 +335,9 @@ export interface TargetSettings extends RateConfig {
    */
   aging?: Duration;
   /**
-   * The maximum prompt, in estimated tokens. Calls with a longer prompt are rejected at once with
-   * 413. Without it, prompts are not limited. Range: 1 to 1000000000000. Default: none.
+   * The maximum prompt, in tokens. Calls whose prompt is certainly longer are rejected at once with
+   * 413: images, audio and files count as nothing, and text that no tokenizer has counted as 7/10
+   * of its estimate. Without it, prompts are not limited. Range: 1 to 1000000000000. Default: none.
    */
   max_prompt?: Count | Off;
   /**

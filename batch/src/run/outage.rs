@@ -150,7 +150,7 @@ impl OutageTracker {
 fn announced_wait(headers: &HeaderMap) -> Duration {
     // Dates are read only together with the server's own clock, the header `Date`: without it, the
     // time to any date is longer than the maximum.
-    let wait = retry_after::stated(headers, b"", SystemTime::UNIX_EPOCH);
+    let wait = retry_after::stated(headers, SystemTime::UNIX_EPOCH);
     wait.filter(|wait| *wait <= MAX_ANNOUNCED_WAIT).unwrap_or_default()
 }
 

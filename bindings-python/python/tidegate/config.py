@@ -252,9 +252,9 @@ class LaneConfig(TypedDict, total=False):
 class RateConfig(TypedDict, total=False):
     """The rates that a provider allows, for a target or for a budget that several targets share.
 
-    A rate that is not set is unlimited, until the headers of a response report one. With `share`,
-    only processes that set the same rates share them: one with `rpm` and one with `rpm` and `tpm`
-    share neither.
+    A rate that is not set is unlimited, until the headers of a response report one. Headers change
+    no rate of a budget that several targets use. With `share`, only processes that set the same
+    rates share them: one with `rpm` and one with `rpm` and `tpm` share neither.
     """
 
     rpm: Count | Off
@@ -417,10 +417,11 @@ class TargetSettings(RateConfig, total=False):
     """
 
     max_prompt: Count | Off
-    """The maximum prompt, in estimated tokens.
+    """The maximum prompt, in tokens.
 
-    Calls with a longer prompt are rejected at once with 413. Without it, prompts are not limited.
-    Range: 1 to 1000000000000. Default: none.
+    Calls whose prompt is certainly longer are rejected at once with 413: images, audio and files
+    count as nothing, and text that no tokenizer has counted as 7/10 of its estimate. Without it,
+    prompts are not limited. Range: 1 to 1000000000000. Default: none.
     """
 
     predict: Literal["deadline", "objective", "off"]

@@ -3,8 +3,15 @@
 //! Each provider spells the headers differently: `x-ratelimit-remaining-tokens`,
 //! `anthropic-ratelimit-tokens-remaining`, `x-ratelimit-limit-tokens-prompt`,
 //! `x-ratelimitbysize-remaining`. The words are the same and only their order differs, so a header
-//! name is read as a set of words. Budgets per hour or per month are ignored, because no known
-//! provider rejects requests with 429 because of them.
+//! name is read as a set of words.
+//!
+//! Gateways such as Envoy and Kong announce one limit in headers that name no unit
+//! (`x-ratelimit-limit`), and its period elsewhere: as `;w=1` in the same value, or by other
+//! headers that state the same limit and name the period (`x-ratelimit-limit-second`). If a
+//! response states several limits of requests, the one with the lowest rate is read. A limit per
+//! hour is read only if the headers without a unit state it: Kong states there the limit of which
+//! least is left. Limits per month are ignored, because no known provider rejects requests with 429
+//! because of them.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -23,8 +30,8 @@ pub struct RateWindow {
     /// Time until the budget is full again. Zero if the stated time has passed. `None` if the
     /// response states no time.
     pub reset: Option<Duration>,
-    /// Period of the limit, if the header name shows it. `None` usually means a minute, and
-    /// sometimes a day.
+    /// Period of the limit, if the headers show it, from one second to one day. `None` usually
+    /// means a minute, and sometimes a day.
     pub period: Option<Duration>,
 }
 
@@ -46,6 +53,10 @@ pub struct RateHeaders {
     pub tokens_per_day: RateWindow,
 }
 
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3_600);
+const DAY: Duration = Duration::from_secs(86_400);
+
 /// Period of the limits of Fireworks (`-prompt`, `-generated`) if they are small, and of Together
 /// (`x-tokenlimit-`, and headers without a unit in the same response).
 const SECOND: Duration = Duration::from_secs(1);
@@ -62,24 +73,22 @@ impl RateHeaders {
     /// no `Date` header.
     pub fn read(headers: &HeaderMap, wall: SystemTime) -> Self {
         let mut rates = Self::default();
+        let mut others = OtherRequestLimits::default();
         let mut now = None;
-        let (mut is_together_response, mut bare) = (false, false);
+        let mut is_together_response = false;
         for (name, value) in headers {
             let name = name.as_str();
             let Some(words) = budget_words(name) else { continue };
             let Ok(value) = value.to_str() else { continue };
-            let Some((window, field)) = rates.window_for(name, words) else { continue };
+            let Some((window, field)) = rates.window_for(&mut others, name, words) else { continue };
             is_together_response |= is_together(name);
-            bare |= name == "x-ratelimit-limit";
             match field {
-                "limit" => window.limit = count(value),
+                "limit" => (window.limit, window.period) = (count(value), period(value).or(window.period)),
                 "remaining" => window.remaining = count(value),
                 _ => window.reset = reset(value, *now.get_or_insert_with(|| clock(headers, wall))),
             }
         }
-        if is_together_response && bare {
-            rates.requests.period = Some(SECOND);
-        }
+        rates.choose_requests(others, is_together_response);
         for (window, least) in
             [&mut rates.input_tokens, &mut rates.output_tokens].into_iter().zip(FIREWORKS_PER_MINUTE)
         {
@@ -113,28 +122,62 @@ impl RateHeaders {
         windows.filter(|window| window.remaining == Some(0))
     }
 
+    /// Chooses the limit of requests with the lowest rate among those of the response.
+    /// `is_together_response` is `true` if the response is one of Together.
+    fn choose_requests(&mut self, others: OtherRequestLimits, is_together_response: bool) {
+        let OtherRequestLimits { mut bare, per_second, per_hour } = others;
+        if bare.limit.is_some() && bare.period.is_none() {
+            let named = [(MINUTE, self.requests), (SECOND, per_second), (HOUR, per_hour)];
+            let mut named = named.into_iter().chain([(DAY, self.requests_per_day)]);
+            let same = named.find(|(_, window)| window.limit == bare.limit);
+            bare.period = same.map(|(period, _)| period).or(is_together_response.then_some(SECOND));
+        }
+        if bare.period == Some(DAY) {
+            self.requests_per_day = RateWindow { period: None, ..std::mem::take(&mut bare) };
+        }
+        let windows = [bare, per_second, self.requests].into_iter();
+        let stated = windows.filter(|window| *window != RateWindow::default());
+        self.requests = stated.min_by(|a, b| a.rate().total_cmp(&b.rate())).unwrap_or_default();
+    }
+
     /// Returns the budget to which a header belongs, to be updated, and the word of the name that
-    /// states what the value is: `limit`, `remaining` or `reset`. Sets the period of the budget.
-    /// Returns `None` if the name contains an unknown word, has none of these three, or names no
-    /// known budget. `words` is the name without its prefix.
-    fn window_for<'a>(&mut self, name: &str, words: &'a str) -> Option<(&mut RateWindow, &'a str)> {
+    /// states what the value is: `limit`, `remaining` or `reset`. Sets the period of a budget per
+    /// second. Returns `None` if the name contains an unknown word, has none of these three, or
+    /// names no known budget. `words` is the name without its prefix.
+    fn window_for<'a, 'b>(
+        &'a mut self,
+        others: &'a mut OtherRequestLimits,
+        name: &str,
+        words: &'b str,
+    ) -> Option<(&'a mut RateWindow, &'b str)> {
         let mut field = None;
         let mut tokens = name.starts_with("x-ratelimitbysize") || is_together(name);
-        let (mut input, mut output, mut day, mut second) = (false, false, false, is_together(name));
+        let (mut input, mut output, mut second) = (false, false, is_together(name));
+        let (mut day, mut hour, mut bare) = (false, false, true);
         for word in words.split('-') {
             match word {
-                "limit" | "remaining" | "reset" => field = Some(word),
+                "limit" | "remaining" | "reset" => {
+                    field = Some(word);
+                    continue;
+                }
                 "requests" | "req" | "minute" => {}
                 "tokens" => tokens = true,
                 "input" => input = true,
                 "output" => output = true,
                 "prompt" => (input, second) = (true, true),
                 "generated" => (output, second) = (true, true),
+                "second" => second = true,
+                "hour" => hour = true,
                 "day" => day = true,
                 _ => return None,
             }
+            bare = false;
         }
         let window = match (tokens, input, output, day) {
+            (false, false, false, false) if bare => &mut others.bare,
+            (false, false, false, false) if second => &mut others.per_second,
+            (false, false, false, false) if hour => &mut others.per_hour,
+            _ if hour => return None,
             (false, false, false, false) => &mut self.requests,
             (false, false, false, true) => &mut self.requests_per_day,
             (true, false, false, false) => &mut self.tokens,
@@ -144,9 +187,29 @@ impl RateHeaders {
             _ => return None,
         };
         let field = field?;
-        window.period = second.then_some(SECOND);
+        if second {
+            window.period = Some(SECOND);
+        }
         Some((window, field))
     }
+}
+
+impl RateWindow {
+    /// Returns the limit per second, or infinity if there is no limit. A period that is not known
+    /// counts as a minute.
+    fn rate(&self) -> f64 {
+        let period = self.period.unwrap_or(MINUTE).as_secs_f64();
+        self.limit.map_or(f64::INFINITY, |limit| limit as f64 / period)
+    }
+}
+
+/// Limits of requests in headers that do not name requests per minute or per day.
+#[derive(Default)]
+struct OtherRequestLimits {
+    /// The limit in the headers whose names have neither a unit nor a period.
+    bare: RateWindow,
+    per_second: RateWindow,
+    per_hour: RateWindow,
 }
 
 /// Returns `true` for the headers that only Together sends.
@@ -166,7 +229,7 @@ fn budget_words(name: &str) -> Option<&str> {
 /// provider.
 pub(super) fn clock(headers: &HeaderMap, wall: SystemTime) -> SystemTime {
     let date = headers.get(DATE).and_then(|date| date.to_str().ok());
-    date.and_then(|date| httpdate::parse_http_date(date).ok()).unwrap_or(wall)
+    date.and_then(time_formats::http_date).unwrap_or(wall)
 }
 
 /// Parses a count of requests or tokens. For `100, 100;w=60` it is the first number. Returns `None`
@@ -175,6 +238,16 @@ fn count(value: &str) -> Option<u64> {
     let count = time_formats::number(value.split([',', ';']).next()?)?;
     // The cast saturates, so that "more than can be counted" is preserved.
     (count >= 0.0).then_some(count as u64)
+}
+
+/// Parses the period of a limit: for `10, 10;w=1, 50;w=60` it is that of the item whose number is
+/// the first one, in seconds. Returns `None` if there is none, or if it is above a day.
+fn period(value: &str) -> Option<Duration> {
+    let limit = count(value)?;
+    let items = value.split(',').filter(|item| count(item) == Some(limit));
+    let periods = items.filter_map(|item| item.split(';').find_map(|part| part.trim().strip_prefix("w=")));
+    let seconds = periods.filter_map(|period| period.parse().ok());
+    seconds.map(Duration::from_secs).find(|period| (SECOND..=DAY).contains(period))
 }
 
 /// Returns the time from `now` until a budget is full again. Returns zero if that moment has
@@ -263,6 +336,56 @@ mod tests {
         assert_eq!(rates.output_tokens.limit, Some(3_000));
         assert_eq!(rates.requests_per_day.limit, Some(14_400));
         assert_eq!((rates.requests.period, rates.tokens.period), (None, None));
+
+        type Pairs<'a> = &'a [(&'static str, &'static str)];
+        let per = |limit, period| (Some(limit), Some(period));
+        // Envoy and Kong. The columns: the headers, the requests, and the requests per day.
+        let rows: [(Pairs<'_>, _, _); 13] = [
+            (&[("x-ratelimit-limit", "10, 10;w=1"), ("x-ratelimit-remaining", "9")], per(10, SECOND), None),
+            (&[("ratelimit-limit", "50, 10;w=1, 50;w=60;name=\"a\"")], per(50, MINUTE), None),
+            (&[("ratelimit-limit", "10;w=5")], per(10, Duration::from_secs(5)), None),
+            (&[("ratelimit-limit", "900, 900; w=86400")], (None, None), Some(900)),
+            (&[("ratelimit-limit", "10, 20;w=1")], (Some(10), None), None),
+            (&[("ratelimit-limit", "10, 10;w=0")], (Some(10), None), None),
+            (&[("ratelimit-limit", "10, 10;w=99999999999999999999")], (Some(10), None), None),
+            (&[("ratelimit-limit", "10"), ("x-ratelimit-limit-second", "10")], per(10, SECOND), None),
+            (&[("ratelimit-limit", "900"), ("x-ratelimit-limit-hour", "900")], per(900, HOUR), None),
+            (&[("ratelimit-limit", "900"), ("x-ratelimit-limit-day", "900")], (None, None), Some(900)),
+            (&[("x-ratelimit-limit-hour", "900")], (None, None), None),
+            (
+                &[
+                    ("ratelimit-limit", "10"),
+                    ("x-ratelimit-limit-second", "10"),
+                    ("x-ratelimit-limit-minute", "100"),
+                ],
+                (Some(100), None),
+                None,
+            ),
+            (
+                &[
+                    ("ratelimit-limit", "900"),
+                    ("x-ratelimit-limit-minute", "100"),
+                    ("x-ratelimit-limit-hour", "900"),
+                ],
+                per(900, HOUR),
+                None,
+            ),
+        ];
+        for (pairs, requests, per_day) in rows {
+            for pairs in [pairs.to_vec(), pairs.iter().rev().copied().collect()] {
+                let rates = read(&pairs);
+                assert_eq!((rates.requests.limit, rates.requests.period), requests, "{pairs:?}");
+                assert_eq!(rates.requests_per_day.limit, per_day, "{pairs:?}");
+            }
+        }
+        let kong = read(&[
+            ("ratelimit-limit", "100"),
+            ("ratelimit-remaining", "7"),
+            ("ratelimit-reset", "30"),
+            ("x-ratelimit-limit-minute", "100"),
+            ("x-ratelimit-remaining-minute", "7"),
+        ]);
+        assert_eq!(kong.requests, RateWindow { period: Some(MINUTE), ..window(100, 7, 30_000) });
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! # Algorithm
 //!
 //! 1. The largest explicit delay counts, because each is a lower bound. Explicit delays are
-//!    `retry-after-ms`, `Retry-After` (seconds, also fractional, or an HTTP date), and in the body
+//!    `retry-after-ms`, `Retry-After` (seconds, also fractional, or an HTTP date), and in the error
 //!    Gemini's `RetryInfo.retryDelay` or a sentence ("Please retry in 10h17m5.7s", "try again in
 //!    20s", "retry after 26 seconds"). Exception: if `Retry-After` exceeds `retry-after-ms` by at
 //!    most one second, it is the same delay rounded up, and `retry-after-ms` counts.
@@ -25,24 +25,10 @@ use memchr::memmem;
 use super::{rate, time_formats};
 use crate::RateHeaders;
 
-/// Returns how long the provider asks callers to wait, or `None` if it does not say.
-///
-/// `body` is the error body or its first part. `wall` is the local wall clock, which is used if the
-/// response has no `Date` header.
-pub fn stated(headers: &HeaderMap, body: &[u8], wall: SystemTime) -> Option<Duration> {
-    in_headers(headers, wall).max(in_body(body))
-}
-
-/// Returns how long to wait after a call that the provider rejected for lack of a budget: the
-/// stated delay, or the reset of the exhausted budgets. `None` if there is neither. See [`stated`].
-///
-/// For any other call, it would return the reset of a budget that the call has just exhausted.
-pub fn delay(headers: &HeaderMap, body: &[u8], wall: SystemTime) -> Option<Duration> {
-    stated(headers, body, wall).or_else(|| RateHeaders::read(headers, wall).longest_exhausted_reset())
-}
-
 /// Returns the delay stated by `retry-after-ms` and `Retry-After`, or `None` if there is none.
-fn in_headers(headers: &HeaderMap, wall: SystemTime) -> Option<Duration> {
+///
+/// `wall` is the local wall clock, which is used if the response has no `Date` header.
+pub fn stated(headers: &HeaderMap, wall: SystemTime) -> Option<Duration> {
     let texts =
         |name: &'static str| headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     let fine = texts("retry-after-ms")
@@ -55,30 +41,42 @@ fn in_headers(headers: &HeaderMap, wall: SystemTime) -> Option<Duration> {
     }
 }
 
-/// Returns the delay that a value of `Retry-After` states, as a number of seconds or as a date.
-/// Returns `None` if the value is invalid.
-fn seconds_or_date(text: &str, headers: &HeaderMap, wall: SystemTime) -> Option<Duration> {
-    let until = |then| time_formats::until(then, rate::clock(headers, wall));
-    let date = || httpdate::parse_http_date(text.trim()).ok().map(until);
-    time_formats::number(text).map_or_else(date, time_formats::seconds)
+/// Returns how long to wait after a call that the provider rejected for lack of a budget: the
+/// larger of the delay that the headers state and `in_error`, which the error states, or the reset
+/// of the exhausted budgets. `None` if there is none of them. See [`stated`].
+///
+/// For any other call, it would return the reset of a budget that the call has just exhausted.
+pub(super) fn delay(headers: &HeaderMap, in_error: Option<Duration>, wall: SystemTime) -> Option<Duration> {
+    let stated = stated(headers, wall).max(in_error);
+    stated.or_else(|| RateHeaders::read(headers, wall).longest_exhausted_reset())
 }
 
-/// Returns the largest delay stated in an error body, or `None` if there is none. The body is
+/// Returns the delay that a value of `Retry-After` states, as a number of seconds, as a date, or as
+/// several numbers (the largest one). A proxy joins repeated headers as `4, 4`. Returns `None` if
+/// the value is invalid.
+fn seconds_or_date(text: &str, headers: &HeaderMap, wall: SystemTime) -> Option<Duration> {
+    if let Some(then) = time_formats::http_date(text) {
+        return Some(time_formats::until(then, rate::clock(headers, wall)));
+    }
+    text.split(',').filter_map(time_formats::number).filter_map(time_formats::seconds).max()
+}
+
+/// Returns the largest delay stated in a text of an error, or `None` if there is none. The text is
 /// searched for known words because it may be cut off.
-pub(super) fn in_body(body: &[u8]) -> Option<Duration> {
-    let field = after(body, b"\"retryDelay\"").and_then(|rest| {
+pub(super) fn in_text(text: &[u8]) -> Option<Duration> {
+    let field = after(text, b"\"retryDelay\"").and_then(|rest| {
         let quote = rest.iter().position(|b| !b.is_ascii_whitespace() && *b != b':')?;
         time_formats::duration_prefix(rest.get(quote..)?.strip_prefix(b"\"")?)
     });
     const SENTENCES: [&[u8]; 3] = [b"etry in ", b"ry again in ", b"etry after "];
     let sentence =
-        SENTENCES.iter().filter_map(|words| time_formats::duration_prefix(after(body, words)?)).max();
+        SENTENCES.iter().filter_map(|words| time_formats::duration_prefix(after(text, words)?)).max();
     field.max(sentence).map(|(delay, _)| delay)
 }
 
 /// Returns what follows the first occurrence of `words`, or `None` if there is none.
-fn after<'a>(body: &'a [u8], words: &[u8]) -> Option<&'a [u8]> {
-    body.get(memmem::find(body, words)? + words.len()..)
+fn after<'a>(text: &'a [u8], words: &[u8]) -> Option<&'a [u8]> {
+    text.get(memmem::find(text, words)? + words.len()..)
 }
 
 #[cfg(test)]
@@ -110,7 +108,9 @@ mod tests {
             "([0-9.]{1,9}(h|m|s|ms|µs|d)?){1,4}".prop_map(String::into_bytes),
             "[0-9]{1,4}-[0-9]{1,3}-[0-9]{1,3}T[0-9]{1,2}:[0-9]{1,2}:[0-9.]{1,5}(Z|[+-][0-9]{2}:[0-9]{2})"
                 .prop_map(String::into_bytes),
-            "(Sat|Mon), [0-9]{2} Nov [0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2} GMT".prop_map(String::into_bytes),
+            "(Sat|Mon), [0-9]{2} Nov [0-9]{4} [0-9]{2}:[0-9]{2}:[0-9]{2} (GMT|UTC|[-+]0000)"
+                .prop_map(String::into_bytes),
+            "([-+]?[0-9]{0,25}(e[0-9]{1,4})?, ?){1,3}[0-9]{0,5}".prop_map(String::into_bytes),
         ]
     }
 
@@ -131,7 +131,7 @@ mod tests {
                     Some((HeaderName::from_static(NAMES[name]), HeaderValue::from_bytes(&value).ok()?))
                 })
                 .collect();
-            let found = delay(&headers, &body, SystemTime::UNIX_EPOCH + Duration::from_secs(wall));
+            let found = delay(&headers, in_text(&body), SystemTime::UNIX_EPOCH + Duration::from_secs(wall));
             prop_assert!(found.is_none_or(|found| found <= duration::MAX));
         }
 
@@ -142,7 +142,7 @@ mod tests {
             headers.insert("x-ratelimit-remaining-tokens", HeaderValue::from(0));
             headers.insert("x-ratelimit-reset-tokens", HeaderValue::from(resets));
             prop_assert_eq!(
-                delay(&headers, b"", SystemTime::UNIX_EPOCH),
+                delay(&headers, None, SystemTime::UNIX_EPOCH),
                 Some(Duration::from_secs(seconds)),
             );
         }

@@ -1,6 +1,7 @@
 //! Parses the time formats of providers: durations such as `6m0s`, `12ms`, `1h2m3.5s`, `26 seconds`
 //! and `1.5`, and times in RFC 3339.
 
+use std::borrow::Cow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::duration;
@@ -66,6 +67,16 @@ fn duration_part(text: &[u8]) -> Option<(f64, usize)> {
 /// passed.
 pub(super) fn until(then: SystemTime, now: SystemTime) -> Duration {
     then.duration_since(now).unwrap_or(Duration::ZERO).min(duration::MAX)
+}
+
+/// Parses a date of an HTTP header, such as `Fri, 21 Nov 2025 08:48:00 GMT`. The zone may also be
+/// `UTC`, `+0000` or `-0000`, which some libraries write instead of `GMT`. Returns `None` for
+/// anything else.
+pub(super) fn http_date(text: &str) -> Option<SystemTime> {
+    let text = text.trim();
+    let zone = ["UTC", "+0000", "-0000"].into_iter().find_map(|zone| text.strip_suffix(zone));
+    let date = zone.map_or(Cow::Borrowed(text), |time| format!("{time}GMT").into());
+    httpdate::parse_http_date(&date).ok()
 }
 
 /// Parses a time in RFC 3339, such as `2026-11-21T08:48:00Z`, with an optional fraction and any

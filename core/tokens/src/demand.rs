@@ -30,7 +30,7 @@ impl Demand {
     /// cost any number of tokens.
     pub fn min_input(&self) -> u64 {
         let input = self.input.saturating_sub(self.media);
-        if self.exact { input } else { input / 10 * 7 }
+        if self.exact { input } else { input.saturating_mul(7) / 10 }
     }
 
     /// Returns `input` plus `output`, in tokens. Saturates.

@@ -116,9 +116,9 @@ settings! {
 
 settings! {
     /// The rates that a provider allows, for a target or for a budget that several targets share. A
-    /// rate that is not set is unlimited, until the headers of a response report one. With `share`,
-    /// only processes that set the same rates share them: one with `rpm` and one with `rpm` and
-    /// `tpm` share neither.
+    /// rate that is not set is unlimited, until the headers of a response report one. Headers
+    /// change no rate of a budget that several targets use. With `share`, only processes that set
+    /// the same rates share them: one with `rpm` and one with `rpm` and `tpm` share neither.
     pub struct RateConfig, table RATES "RateConfig", builders [Budget, Target];
     keys {
         /// The maximum number of requests per minute. Unlimited if not set.
@@ -228,8 +228,9 @@ settings! {
         /// admitted before the calls of that lane. Such calls get at most an eighth of the
         /// capacity.
         aging: Duration "per lane" = secs(30), TIME_RANGE;
-        /// The maximum prompt, in estimated tokens. Calls with a longer prompt are rejected at once
-        /// with 413. Without it, prompts are not limited.
+        /// The maximum prompt, in tokens. Calls whose prompt is certainly longer are rejected at
+        /// once with 413: images, audio and files count as nothing, and text that no tokenizer has
+        /// counted as 7/10 of its estimate. Without it, prompts are not limited.
         max_prompt: Option<u64> "tokens" = None, TOKEN_RANGE;
         /// When a call is rejected at once because of its predicted wait.
         predict: Predict = Predict::Deadline, ();

@@ -107,8 +107,9 @@ pub(super) struct Quota {
     /// The configured limit per [`BudgetKind::window`], that is, per minute or day. `None` if only
     /// headers announced the limit.
     pub(super) configured: Option<u64>,
-    /// Whether the current limit was announced by headers.
-    pub(super) from_headers: bool,
+    /// When a response last reported the limit or what is left of it, if headers announced the
+    /// current limit. `None` if the limit is the configured one.
+    pub(super) announced_at: Option<Instant>,
     /// Whether the limit is the configured one although the provider announced a higher one, so
     /// that what is left at the provider does not bound what may be charged.
     pub(super) is_below_announced: bool,
@@ -173,7 +174,7 @@ impl Quota {
             limit,
             window,
             configured: None,
-            from_headers: false,
+            announced_at: None,
             is_below_announced: false,
             pending_increase: None,
             burst,
@@ -203,7 +204,7 @@ impl Quota {
 
     /// Returns where the limit comes from.
     pub(super) fn source(&self) -> LimitSource {
-        let is_announced = self.from_headers && self.configured.is_none();
+        let is_announced = self.announced_at.is_some() && self.configured.is_none();
         if is_announced { LimitSource::Announced } else { LimitSource::Configured }
     }
 
@@ -428,15 +429,15 @@ impl Quota {
             self.update_rate(now);
         }
         self.pending_increase = None;
-        self.from_headers = true;
+        self.announced_at = Some(now);
     }
 
-    /// Restores the configured limit, because the announced one concerns other calls. Returns
-    /// `false`, and does nothing, if no limit is configured.
+    /// Restores the configured limit, because the announced one concerns other calls, or was not
+    /// announced for long. Returns `false`, and does nothing, if no limit is configured.
     pub(super) fn restore_configured(&mut self, now: Instant) -> bool {
         let Some(limit) = self.configured else { return false };
         self.apply_limit(now, limit, self.kind.window());
-        self.from_headers = false;
+        self.announced_at = None;
         true
     }
 

@@ -4,6 +4,8 @@
 //!
 //! - Each limit is one quota (`quota.rs`). A limit that is not configured does not exist until a
 //!   response announces it.
+//! - A limit that no response has announced for an hour is dropped, or replaced by the configured
+//!   limit. Some gateways send headers only with a 429.
 //! - A call is charged its estimated cost on admission, under the counting rule of its provider. A
 //!   call that was never sent is refunded in full. After the provider has counted the call, the
 //!   charge is settled, once. If the provider never reports a count, the charge stands.
@@ -30,6 +32,9 @@ use tidegate_protocol::{observe::Usage, request::Dialect};
 use tidegate_tokens::Demand;
 
 const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Time after its last announcement in which a limit of headers is in force.
+const ANNOUNCEMENT_TTL: Duration = HOUR;
 
 /// The charge of one attempt, which is [settled](RateBudgets::settle) or
 /// [refunded](RateBudgets::refund) at most once.
@@ -182,8 +187,15 @@ impl RateBudgets {
 
     /// Forgets the limits that rate headers announced. Configured limits are in force again.
     pub fn forget_announced(&mut self, now: Instant) {
-        self.quotas.retain_mut(|quota| !quota.from_headers || quota.restore_configured(now));
+        self.forget_announced_if(now, |_| true);
         self.publish_has_limits();
+    }
+
+    /// Forgets the limits that rate headers announced, if `is_over` is `true` for the time of their
+    /// last announcement.
+    fn forget_announced_if(&mut self, now: Instant, is_over: impl Fn(Instant) -> bool) {
+        self.quotas
+            .retain_mut(|quota| !quota.announced_at.is_some_and(&is_over) || quota.restore_configured(now));
     }
 
     /// Updates the flag of [`RateBudgets::has_limits`].
@@ -231,7 +243,7 @@ impl RateBudgets {
         let least = |kind: BudgetKind| kind.select([0, tokens, counted_input, 0]);
         // A limit from headers may belong to another model or window. The provider itself rejects
         // calls that are too large for it.
-        let over = |quota: &&Quota| !quota.from_headers && least(quota.kind) > quota.max_call();
+        let over = |quota: &&Quota| quota.announced_at.is_none() && least(quota.kind) > quota.max_call();
         self.quotas.iter().find(over).map(|quota| (quota.kind, quota.max_call()))
     }
 
@@ -254,7 +266,7 @@ impl RateBudgets {
         let quota = self.quotas.iter().find(|quota| quota.kind == kind)?;
         Some(match quota {
             _ if self.is_of_tool => LimitOrigin::Tool,
-            Quota { from_headers: true, is_below_announced: false, .. } => LimitOrigin::Headers,
+            Quota { announced_at: Some(_), is_below_announced: false, .. } => LimitOrigin::Headers,
             _ => LimitOrigin::Configured,
         })
     }
@@ -343,6 +355,7 @@ impl RateBudgets {
                 explained |= explains;
                 is_other_kind |= explains && kind != BudgetKind::Tokens;
             }
+            self.forget_announced_if(now, |at| now.saturating_duration_since(at) > ANNOUNCEMENT_TTL);
             self.learn_rule();
             self.publish_has_limits();
             self.update_shared(now);
@@ -373,7 +386,7 @@ impl RateBudgets {
                 window: quota.window,
                 level: level as u64,
                 debt: (-level).ceil() as u64,
-                source: if quota.from_headers { "headers" } else { "configured" },
+                source: if quota.announced_at.is_some() { "headers" } else { "configured" },
                 burst: quota.burst,
                 counting,
                 processes: shared.and_then(|shared| shared.processes(quota)),
@@ -413,7 +426,7 @@ impl RateBudgets {
         {
             // Calls already in flight were charged by the provider, but not here.
             let mut quota = Quota::new(kind, limit, window, self.config.burst, now);
-            quota.from_headers = true;
+            quota.announced_at = Some(now);
             // In the order of kinds, which is the same in all processes.
             let at = self.quotas.partition_point(|quota| quota.kind < kind);
             self.quotas.insert(at, quota);
@@ -432,6 +445,9 @@ impl RateBudgets {
                 quota.on_limit(now, limit, window);
                 quota.is_below_announced = limit < announced;
             }
+        }
+        if report.limit.or(report.remaining).is_some() {
+            quota.announced_at = quota.announced_at.map(|_| now);
         }
         let Some(remaining) = report.remaining else { return false };
         let charged_by_all = self.charged_by_all(now, kind);

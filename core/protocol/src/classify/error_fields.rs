@@ -1,9 +1,12 @@
 //! Reads the fields of an error body that decide how the error is classified.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use memchr::memmem;
 use serde_json::Value;
+
+use crate::retry_after;
 
 /// Parts of the messages of status 429 that say that a quota, credit or spend limit is exhausted.
 /// The names of these errors do not say so.
@@ -20,6 +23,9 @@ const QUOTA_MESSAGES: [&str; 6] = [
     "Too many tokens per day",
 ];
 
+/// The fields of an error that may contain its HTTP status as a number.
+const STATUS_FIELDS: [&str; 5] = ["code", "statusCode", "status_code", "http_status_code", "status"];
+
 /// The fields of an error body, each with one name for the different spellings of the providers.
 #[derive(Default)]
 pub(super) struct ErrorFields {
@@ -28,13 +34,18 @@ pub(super) struct ErrorFields {
     pub(super) code: Option<String>,
     /// `error.type`, or `error_type`. `None` if the body has neither.
     kind: Option<String>,
-    /// `error.code` or `error.statusCode` as a number. `None` if neither is a number.
+    /// The HTTP status of the error as a number: the first one from 400 to 599 in the fields
+    /// [`STATUS_FIELDS`]. `None` if there is none.
     number: Option<u16>,
     /// `error.message`, `error` itself if it is a text, or `detail`; the whole body if it cannot be
     /// parsed. Empty if the body has none of them. Never returned to callers.
     message: String,
     /// Whether the error names a daily quota of Gemini.
     daily: bool,
+    /// How long the error asks callers to wait, in its message or its `details`. `None` if it does
+    /// not say. Other fields of the body are not searched: they may repeat the prompt. A body that
+    /// cannot be parsed is searched as a whole.
+    pub(super) delay: Option<Duration>,
 }
 
 impl ErrorFields {
@@ -47,16 +58,21 @@ impl ErrorFields {
         let error = error.filter(|error| !error.is_null()).unwrap_or(document);
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let field = |name| error.get(name).and_then(text);
-        let number = error.get("code").or_else(|| error.get("statusCode")).and_then(|code| {
-            code.as_u64().or_else(|| code.as_str()?.parse().ok()).and_then(|code| u16::try_from(code).ok())
-        });
-        let code = field("code").filter(|_| number.is_none());
+        let number = |name: &&str| {
+            let value = error.get(name)?;
+            value.as_u64().or_else(|| value.as_str()?.parse().ok())
+        };
+        let code = field("code").filter(|_| number(&"code").is_none());
+        let message = field("message").or_else(|| text(error)).or_else(|| field("detail"));
+        let message = message.unwrap_or_default();
+        let details = error.get("details").map(Value::to_string).unwrap_or_default();
         Self {
             code: code.or_else(|| field("status")).or_else(|| field("__type")),
             kind: field("type").or_else(|| document.get("error_type").and_then(text)),
-            number,
-            message: field("message").or_else(|| text(error)).or_else(|| field("detail")).unwrap_or_default(),
-            daily: error.get("details").is_some_and(|details| details.to_string().contains("PerDay")),
+            number: STATUS_FIELDS.iter().filter_map(number).find_map(error_status),
+            daily: details.contains("PerDay"),
+            delay: retry_after::in_text(message.as_bytes()).max(retry_after::in_text(details.as_bytes())),
+            message,
         }
     }
 
@@ -64,13 +80,14 @@ impl ErrorFields {
     /// escaped, so an unescaped `"code"` is a key.
     fn search(body: &[u8]) -> Self {
         let code = value_after_key(body, b"\"code\"");
-        let number = code.as_deref().and_then(|code| code.parse().ok());
+        let number: Option<u64> = code.as_deref().and_then(|code| code.parse().ok());
         Self {
-            number,
+            number: number.and_then(error_status),
             code: code.filter(|_| number.is_none()).or_else(|| value_after_key(body, b"\"status\"")),
             kind: value_after_key(body, b"\"type\""),
             message: String::from_utf8_lossy(body).into_owned(),
             daily: memmem::find(body, b"\"quotaId\"").is_some() && memmem::find(body, b"PerDay").is_some(),
+            delay: retry_after::in_text(body),
         }
     }
 
@@ -94,8 +111,7 @@ impl ErrorFields {
     /// Returns the HTTP status that corresponds to the error, or `None` if its number and names are
     /// unknown.
     pub(super) fn status(&self) -> Option<u16> {
-        let number = self.number.filter(|number| (400..600).contains(number));
-        number.or_else(|| self.names().find_map(status_of))
+        self.number.or_else(|| self.names().find_map(status_of))
     }
 
     /// Returns `true` if a quota, credit or spend limit is exhausted, and waiting a few minutes
@@ -156,11 +172,18 @@ fn value_after_key(body: &[u8], key: &[u8]) -> Option<String> {
     std::str::from_utf8(value).ok().filter(|value| !value.is_empty()).map(str::to_owned)
 }
 
+/// Returns the number as an HTTP status if it is one of an error, otherwise `None`.
+fn error_status(number: u64) -> Option<u16> {
+    u16::try_from(number).ok().filter(|status| (400..600).contains(status))
+}
+
 /// Returns the HTTP status that an error name stands for, or `None` if the name is unknown.
 fn status_of(name: &str) -> Option<u16> {
-    const NAMES: [(u16, &str); 20] = [
+    const NAMES: [(u16, &str); 21] = [
         (400, "invalid_request_error invalid_prompt context_length_exceeded INVALID_ARGUMENT"),
         (400, "FAILED_PRECONDITION BadRequestError validationException ValidationException"),
+        // Azure, and Hugging Face's TGI.
+        (400, "content_filter validation"),
         // The codes of failed Responses.
         (400, "invalid_image invalid_image_format invalid_base64_image invalid_image_url invalid_image_mode"),
         (400, "image_too_large image_too_small image_file_too_large image_parse_error empty_image_file"),

@@ -142,7 +142,7 @@ impl Verdict {
     /// ```
     pub fn raise_delay(&mut self, headers: &HeaderMap, wall: SystemTime) {
         if self.retryable || self.class.lacks_capacity() {
-            self.delay = self.delay.max(retry_after::stated(headers, b"", wall));
+            self.delay = self.delay.max(retry_after::stated(headers, wall));
         }
     }
 }
@@ -174,9 +174,9 @@ pub fn classify(status: StatusCode, headers: &HeaderMap, body: &[u8], wall: Syst
     let should_retry = headers.get("x-should-retry").and_then(|value| value.to_str().ok()?.parse().ok());
     decide(status.as_u16(), &fields, should_retry, |class| {
         if class.lacks_capacity() {
-            retry_after::delay(headers, body, wall)
+            retry_after::delay(headers, fields.delay, wall)
         } else {
-            retry_after::stated(headers, body, wall)
+            retry_after::stated(headers, wall).max(fields.delay)
         }
     })
 }
@@ -188,7 +188,7 @@ pub fn classify_event(error: &[u8]) -> Verdict {
     let fields = ErrorFields::read(error);
     // An error without a type is a server error.
     let status = fields.status().unwrap_or(500);
-    decide(status, &fields, None, |_| retry_after::in_body(error))
+    decide(status, &fields, None, |_| fields.delay)
 }
 
 /// Returns the verdict for a status and the fields of a body. `should_retry` is the provider's

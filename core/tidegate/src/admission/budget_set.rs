@@ -89,6 +89,11 @@ impl BudgetSet {
         members.push(BudgetUser { target: Arc::downgrade(member), has_waiting: false });
     }
 
+    /// Returns `true` if several targets share the budgets.
+    pub(crate) fn has_several_targets(&self) -> bool {
+        self.members.lock().iter().filter(|member| member.target.strong_count() > 0).nth(1).is_some()
+    }
+
     /// Admits waiting calls at the targets that share the budgets. Skips the target `by`, which has
     /// returned tokens or requests to the budgets.
     pub(super) fn notify_others(&self, by: &Admission) {

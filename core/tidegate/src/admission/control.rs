@@ -16,10 +16,10 @@ impl Admission {
         self.state.lock().scheduler.is_cooling(now())
     }
 
-    /// Starts this target in a cool-down that ends at `until`. Used if this target replaces a
-    /// target that is in a cool-down.
-    pub(crate) fn resume_cooldown(&self, until: Instant) {
-        self.state.lock().scheduler.resume_cooldown(now(), until);
+    /// Continues a cool-down that began elsewhere, until `until`: in another process, at the target
+    /// that this target replaces, or as the cool-down of the only credential and model still used.
+    pub(crate) fn resume_cooldown(self: &Arc<Self>, until: Instant) {
+        self.update(|scheduler, now| scheduler.resume_cooldown(now, until));
     }
 
     /// Returns until when the upstream asked callers to wait. `None` if it did not, or if it is

@@ -159,11 +159,11 @@ pub(super) fn rejection_error(target: &Arc<str>, hints: &Hints, slots: usize, re
         .with_why(refusal.why)
 }
 
-/// Returns the rejection of a prompt of `tokens` tokens, which exceeds the target's `max_prompt` of
-/// `max` tokens.
+/// Returns the rejection of a prompt of at least `tokens` tokens, which exceeds the target's
+/// `max_prompt` of `max` tokens.
 pub(crate) fn prompt_too_large(target: &Arc<str>, tokens: u64, max: u64) -> Error {
     let text = format!(
-        "the prompt has about {tokens} tokens, more than this target's `max_prompt` of {max}: shorten the prompt, raise `max_prompt`, or send the call to another target"
+        "the prompt has at least {tokens} tokens, more than this target's `max_prompt` of {max}: shorten the prompt, raise `max_prompt`, or send the call to another target"
     );
     Error::new(ErrorKind::Refused(Reason::TooLarge), text).at(target)
 }

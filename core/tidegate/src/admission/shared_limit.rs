@@ -129,9 +129,4 @@ impl Admission {
             link.send(ShareEvent::CoolingUntil(until));
         }
     }
-
-    /// Applies a cool-down that began in another process.
-    pub(crate) fn on_shared_cooldown(self: &Arc<Self>, until: Instant) {
-        self.update(|scheduler, now| scheduler.resume_cooldown(now, until));
-    }
 }

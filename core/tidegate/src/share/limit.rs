@@ -123,7 +123,7 @@ impl SharedLimit {
 
     pub(super) fn on_cool_down(&self, until: Instant) {
         if let Some(admission) = self.slots() {
-            admission.on_shared_cooldown(until);
+            admission.resume_cooldown(until);
         }
     }
 

@@ -44,22 +44,18 @@ const KEY_LIFETIME: Duration = Duration::from_secs(3600);
 /// The keys that were used recently, as far as matters for whether there are several.
 #[derive(Debug, Default)]
 struct RecentKeys {
-    /// A key, and when it was last used.
-    first: Option<(u64, Instant)>,
-    /// When another key was last used.
-    others_used: Option<Instant>,
+    /// The key of the last call, and when the call was made.
+    latest: Option<(u64, Instant)>,
+    /// The key of the last call with another key, and when the call was made.
+    other: Option<(u64, Instant)>,
 }
 
 impl RecentKeys {
     /// Records a call with the key at `now`. Returns `true` if several keys are in use.
     fn on_call(&mut self, now: Instant, key: u64) -> bool {
-        let is_recent = |used: Instant| now.saturating_duration_since(used) < KEY_LIFETIME;
-        match &mut self.first {
-            Some((first, used)) if *first == key => *used = now,
-            Some((_, used)) if is_recent(*used) => self.others_used = Some(now),
-            _ => *self = Self { first: Some((key, now)), others_used: None },
-        }
-        self.others_used.is_some_and(is_recent)
+        let before = self.latest.replace((key, now)).filter(|(before, _)| *before != key);
+        self.other = before.or(self.other);
+        self.other.is_some_and(|(_, used)| now.saturating_duration_since(used) < KEY_LIFETIME)
     }
 }
 
@@ -121,7 +117,7 @@ impl KeyedCooldowns {
         if self.has_several_keys.swap(is_several, Ordering::AcqRel) == is_several {
             return None;
         }
-        Some(if is_several { KeysChange::Several { first: keys.first?.0 } } else { KeysChange::One })
+        Some(if is_several { KeysChange::Several { first: keys.other?.0 } } else { KeysChange::One })
     }
 
     /// Records that a call without a key was asked to wait.

@@ -174,12 +174,19 @@ impl Target {
 
     /// Records a call with the key, which identifies its credential and model. When the first call
     /// with another key comes, a `Retry-After` that is in force is limited to the first key, unless
-    /// a call without a key may have received it.
+    /// a call without a key may have received it. When only one key is left, a cool-down of the key
+    /// continues as that of the target.
     pub(crate) fn on_key(&self, key: u64) {
         let Some(cooldowns) = &self.keyed_cooldowns else { return };
         let first = match cooldowns.on_call(clock::now(), key) {
             Some(KeysChange::Several { first }) => first,
-            Some(KeysChange::One) => return self.admission.set_several_keys(false),
+            Some(KeysChange::One) => {
+                self.admission.set_several_keys(false);
+                if let Some(until) = cooldowns.until(key) {
+                    self.admission.resume_cooldown(until);
+                }
+                return;
+            }
             None => return,
         };
         self.admission.set_several_keys(true);

@@ -38,6 +38,24 @@ async fn prompt_above_max_prompt_is_rejected_with_advice() {
     assert_idle(&gate);
 }
 
+/// The first estimate of a prompt may be a third too high, and nobody knows how many pages a
+/// document has.
+#[tokio::test(start_paused = true)]
+async fn prompt_that_may_be_shorter_than_max_prompt_is_sent() {
+    let (transport, seen) = answers(SECOND);
+    let gate = gate(transport, |t| t.max_prompt(5_000));
+    let file = format!("data:application/pdf;base64,{}", "A".repeat(3_000_000));
+    let parts = format!(r#"[{{"type": "file", "file": {{"filename": "a.pdf", "file_data": "{file}"}}}}]"#);
+    for content in [format!("\"{}\"", "word ".repeat(4_000)), parts] {
+        let mut request = chat(false);
+        let body = format!(r#"{{"model": "m", "messages": [{{"role": "user", "content": {content}}}]}}"#);
+        *request.body_mut() = body.into_bytes().into();
+        assert_eq!(gate.client().call(request).await.unwrap().status().as_u16(), 200);
+    }
+    assert_eq!(seen.attempts(), 2);
+    assert_idle(&gate);
+}
+
 #[tokio::test(start_paused = true)]
 async fn call_larger_than_any_budget_is_rejected_at_once() {
     let (transport, seen) = answers(SECOND);
@@ -93,6 +111,35 @@ async fn two_targets_share_one_budget() {
     let took = start.elapsed();
     assert!((18 * SECOND..23 * SECOND).contains(&took), "twenty of both, at one pace: {took:?}");
     assert_idle(&gate);
+}
+
+/// Providers announce limits for each model, and a common budget is that of several models.
+#[tokio::test(start_paused = true)]
+async fn headers_do_not_change_a_common_budget() {
+    let (transport, _) = upstream(|number, _, exchange| async move {
+        let mut response = json(exchange, ANSWER);
+        let limit = if number % 2 == 0 { "60" } else { "30000" };
+        for name in ["x-ratelimit-limit-requests", "x-ratelimit-remaining-requests"] {
+            response.headers_mut().insert(name, limit.parse().unwrap());
+        }
+        Ok(response)
+    });
+    for (targets, limit, source) in [(2, 5_000, "configured"), (1, 60, "headers")] {
+        let mut builder = Gate::builder().budget("key", Budget::new().rpm(5_000));
+        for (name, model) in [("a", "m"), ("b", "n")].into_iter().take(targets) {
+            builder = builder.target(Target::new(name).url("http://llm").model(model).budget("key"));
+        }
+        let gate = builder.build_over(transport.clone()).unwrap();
+        for model in ["m", if targets == 2 { "n" } else { "m" }, "m"] {
+            let body = format!(r#"{{"model": "{model}", "messages": []}}"#);
+            let mut request = chat(false);
+            *request.body_mut() = body.into_bytes().into();
+            read(gate.client().call(request).await.unwrap()).await.unwrap();
+        }
+        let budget = &gate.snapshot().targets["a"].budgets["requests"];
+        assert_eq!((budget.limit, budget.source), (limit, source), "{targets} targets");
+        assert_idle(&gate);
+    }
 }
 
 /// Each call reserves far more tokens than it uses. The unused tokens return to the budget when the

@@ -190,6 +190,47 @@ async fn key_that_is_not_used_for_an_hour_no_longer_counts() {
     assert_idle(&gate);
 }
 
+/// Of several keys, the one that was used last counts.
+#[tokio::test(start_paused = true)]
+async fn key_counts_for_an_hour_after_its_last_use() {
+    let gate = gate("");
+    let has_budgets = || !gate.snapshot().targets["llm"].budgets.is_empty();
+    assert_eq!(status_of(&gate, "k", "small").await, 200);
+    tokio::time::advance(1_800 * SECOND).await;
+    assert_eq!(status_of(&gate, "k", "other").await, 200);
+    tokio::time::advance(1_900 * SECOND).await;
+    assert_eq!(status_of(&gate, "k", "empty").await, 200);
+    assert!(!has_budgets(), "another model was used within the last hour");
+    tokio::time::advance(1_800 * SECOND).await;
+    assert_eq!(status_of(&gate, "k", "empty").await, 200);
+    assert!(has_budgets(), "the only model for an hour");
+    assert_eq!(status_of(&gate, "k", "small").await, 200);
+    assert!(!has_budgets(), "two models again");
+    assert_idle(&gate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn cool_down_of_a_key_continues_when_the_other_keys_are_no_longer_used() {
+    let gate = gate("");
+    assert_eq!(status_of(&gate, "k", "small").await, 200);
+    tokio::time::advance(3_590 * SECOND).await;
+    assert_eq!(status_of(&gate, "k", "big").await, 429);
+    let start = Instant::now();
+    tokio::time::advance(11 * SECOND).await;
+    let queued = {
+        let gate = gate.clone();
+        tokio::spawn(async move { status_of(&gate, "k", "big").await })
+    };
+    settle().await;
+    assert!(!queued.is_finished(), "its model is asked to wait");
+    // The wait is that of one model again when another one is used.
+    assert_eq!(status_of(&gate, "k", "small").await, 200);
+    assert_eq!(start.elapsed(), 11 * SECOND);
+    assert_eq!(queued.await.unwrap(), 429);
+    assert!((30 * SECOND..32 * SECOND).contains(&start.elapsed()), "{:?}", start.elapsed());
+    assert_idle(&gate);
+}
+
 #[tokio::test(start_paused = true)]
 async fn call_of_a_model_in_a_cool_down_falls_back_within_its_wait() {
     for (wait, falls_back) in [("2s", true), ("40s", false)] {

@@ -9,7 +9,7 @@ use tidegate::protocol::observe::{End, Observer, Signal};
 use tidegate::protocol::prompt::Task;
 use tidegate::protocol::request::{Dialect, RequestFacts, Route};
 use tidegate::protocol::sse::{MAX_EVENT, Scanner};
-use tidegate::protocol::{Verdict, classify, classify_event, retry_after};
+use tidegate::protocol::{Verdict, classify, classify_event};
 
 use super::{Headers, body, cases, header_map};
 
@@ -36,8 +36,9 @@ fn retry_after_vectors() {
     }
 
     for case in cases::<Case>("retry_after.json") {
-        let delay = retry_after::delay(&header_map(&case.headers), &body(&case.body), wall(case.wall));
-        assert_eq!(milliseconds(delay), case.delay_ms, "{}", case.name);
+        let headers = header_map(&case.headers);
+        let verdict = classify(StatusCode::TOO_MANY_REQUESTS, &headers, &body(&case.body), wall(case.wall));
+        assert_eq!(milliseconds(verdict.delay), case.delay_ms, "{}", case.name);
     }
 }
 

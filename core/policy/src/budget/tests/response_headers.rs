@@ -84,6 +84,28 @@ fn lower_never_raises_and_ignore_never_changes_limits() {
 }
 
 #[test]
+fn limit_that_is_not_announced_for_an_hour_is_forgotten() {
+    let start = epoch();
+    let at = |minutes: u64| start + Duration::from_secs(60 * minutes);
+    for tpm in [None, Some(1_000)] {
+        let mut budgets = RateBudgets::new(&config(tpm, HeaderPolicy::Follow), start);
+        answer(&mut budgets, at(0), window(400, 300, 1), 1);
+        answer(&mut budgets, at(50), window(400, 300, 1), 1);
+        let only_remaining = RateWindow { remaining: Some(300), ..RateWindow::default() };
+        answer(&mut budgets, at(100), only_remaining, 1);
+        answer(&mut budgets, at(159), RateWindow::default(), 1);
+        assert_eq!(limit(&mut budgets, at(159)), Some(400));
+        answer(&mut budgets, at(161), RateWindow::default(), 1);
+        assert_eq!(limit(&mut budgets, at(161)), tpm);
+        assert_eq!(budgets.has_limits().load(std::sync::atomic::Ordering::Relaxed), tpm.is_some());
+        // A response that announces it again after a long pause.
+        answer(&mut budgets, at(200), window(400, 300, 1), 1);
+        answer(&mut budgets, at(500), window(400, 300, 1), 1);
+        assert_eq!(limit(&mut budgets, at(500)), Some(400));
+    }
+}
+
+#[test]
 fn exhausted_provider_window_blocks_calls() {
     let now = epoch();
     let mut budgets = RateBudgets::new(&config(Some(60_000), HeaderPolicy::Follow), now);

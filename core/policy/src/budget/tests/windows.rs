@@ -71,6 +71,26 @@ fn per_second_limit_keeps_its_window() {
 }
 
 #[test]
+fn stated_period_of_requests_is_the_window() {
+    let now = epoch();
+    for period in [SECOND, 10 * SECOND, 3_600 * SECOND] {
+        let mut budgets = RateBudgets::new(&RateConfig { rpm: Some(60_000), ..RateConfig::default() }, now);
+        answer(&mut budgets, now, &requests(bare(20, Some(period))));
+        assert_eq!(limit(&mut budgets, now, BudgetKind::Requests), Some((20, period)));
+        let at = |nth: u32| now + period * nth / 60;
+        let admitted = (0..300).filter(|nth| {
+            let fits = budgets.available(at(*nth)).has_requests;
+            if fits {
+                budgets.charge(at(*nth), &CALL);
+            }
+            fits
+        });
+        let admitted = admitted.count();
+        assert!((90..=101).contains(&admitted), "five windows of {period:?}: {admitted}");
+    }
+}
+
+#[test]
 fn reset_longer_than_window_does_not_raise_limit() {
     let now = epoch();
     let mut budgets = RateBudgets::new(&RateConfig { rpm: Some(30), ..RateConfig::default() }, now);

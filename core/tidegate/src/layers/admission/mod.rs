@@ -117,10 +117,11 @@ fn apply_rate_headers(
 ) {
     let Some(permit) = permit else { return };
     let Ok(response) = result else { return };
-    // If several credentials or models use the target, headers and rejections apply to one of them
-    // only. Responses without rate headers are reported too, because each of them increases a rate
-    // that a rejection has reduced.
-    let has_one_key = call.target().keyed_cooldowns().is_none();
+    // If several credentials or models use the target, or several targets its budgets, headers and
+    // rejections apply to one of them only. Responses without rate headers are reported too,
+    // because each of them increases a rate that a rejection has reduced.
+    let target = call.target();
+    let has_one_key = target.keyed_cooldowns().is_none() && !target.admission().budgets.has_several_targets();
     let headers = if has_one_key {
         RateHeaders::read(response.headers(), clock::wall())
     } else {

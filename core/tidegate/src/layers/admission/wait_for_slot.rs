@@ -87,7 +87,9 @@ fn new_ticket(call: &Call) -> Ticket {
 fn checked_ticket(call: &Call) -> Result<Ticket, Error> {
     let ticket = new_ticket(call);
     match exceeded_max_prompt(call, &ticket) {
-        Some(max_prompt) => Err(prompt_too_large(call.target().name(), ticket.demand.input, max_prompt)),
+        Some(max_prompt) => {
+            Err(prompt_too_large(call.target().name(), ticket.demand.min_input(), max_prompt))
+        }
         None => Ok(ticket),
     }
 }
@@ -102,9 +104,10 @@ fn enter(call: &Call, ticket: Ticket) -> Result<Entered<'_>, Error> {
     call.target().admission().enter(ticket, queued)
 }
 
-/// Returns the maximum length of prompts at the target of the call if its prompt is longer.
+/// Returns the maximum length of prompts at the target of the call if its prompt is certainly
+/// longer. An estimate that is too high must not reject calls.
 fn exceeded_max_prompt(call: &Call, ticket: &Ticket) -> Option<u64> {
-    call.target().config().max_prompt.filter(|max_prompt| ticket.demand.input > *max_prompt)
+    call.target().config().max_prompt.filter(|max_prompt| ticket.demand.min_input() > *max_prompt)
 }
 
 /// Returns a slot for a call in mode `observe`, even if none is free. The decision of mode
