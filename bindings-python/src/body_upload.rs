@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
 use crate::bridge::{Outcome, Port, Ready, block_on, runtime};
-use crate::response::Answer;
+use crate::response::{Answer, Reply};
 
 /// The sending side of a streamed request body, whose chunks Python produces. At most one chunk is
 /// buffered, so that a slow upstream slows the program.
@@ -43,6 +43,28 @@ impl Upload {
             drop(sender.reserve().await);
             Ready
         })
+    }
+
+    /// Blocks until the upload can take its next chunk, the request no longer reads the body, or
+    /// the next chunk of `reply` has arrived. Returns False in the first two cases, and otherwise
+    /// the same as `reply.pull_blocking()`.
+    ///
+    /// # Errors
+    ///
+    /// `RuntimeError` if the upload has ended, or the exception of a signal handler.
+    fn pull_until_ready(&self, py: Python<'_>, reply: &Bound<'_, Reply>) -> PyResult<Py<PyAny>> {
+        let (sender, stream) = (self.sender()?, reply.get().stream());
+        let pulled = block_on(py, async {
+            tokio::select! {
+                biased;
+                chunk = stream.next() => Some(chunk),
+                _ = sender.reserve() => None,
+            }
+        })?;
+        match pulled {
+            Some(chunk) => Box::new(chunk).into_python(py),
+            None => Ok(false.into_pyobject(py)?.to_owned().into_any().unbind()),
+        }
     }
 
     /// Ends the body successfully. If the upload is dropped without this call, the request fails.

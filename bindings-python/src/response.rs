@@ -97,6 +97,11 @@ impl Reply {
         let Answer { status, version, headers, extensions, stream } = answer;
         Self { status, version, headers, extensions, stream: Arc::new(stream), reader: Mutex::default() }
     }
+
+    /// Returns the body of the response.
+    pub(crate) fn stream(&self) -> &BodyStream {
+        &self.stream
+    }
 }
 
 #[pymethods]

@@ -305,3 +305,70 @@ async def test_response_before_the_end_of_the_body_is_returned(upstream: Upstrea
     response = await gate.httpx_async_client().post(upstream.url + "/early", content=long())
     upstream.call(answered.set)
     assert response.status_code == 413
+
+
+# More than the buffers of a connection, so that a part is unsent when the response arrives.
+LONG = [b"x" * 65536] * 512
+
+
+async def async_long() -> AsyncIterator[bytes]:
+    for piece in LONG:
+        yield piece
+
+
+@pytest.mark.parametrize("name", INSTALLED)
+async def test_rest_of_the_body_is_sent_while_the_response_is_read(
+    name: str, upstream: Upstream, gate: tidegate.Gate
+) -> None:
+    answered = upstream.event()
+
+    async def answer_early(exchange: Exchange) -> None:
+        await exchange.head(transfer_encoding="chunked")
+        await answered.wait()
+        length = 0
+        while size := int(await exchange.reader.readuntil(b"\r\n"), 16):
+            length += len(await exchange.reader.readexactly(size + 2)) - 2
+        await exchange.chunk(b"%d" % length)
+        await exchange.chunk(b"")
+
+    upstream.early = answer_early
+
+    def send() -> bytes:
+        http = gate.httpx_client(family=name)
+        with http, http.stream("POST", upstream.url + "/early", content=iter(LONG)) as response:
+            upstream.call(answered.set)
+            return bytes(response.read())
+
+    http = gate.httpx_async_client(family=name)
+    async with http, http.stream("POST", upstream.url + "/early", content=async_long()) as response:
+        upstream.call(answered.set)
+        length = await response.aread()
+    upstream.call(answered.clear)
+    assert length == b"%d" % (512 * 65536)
+    assert await asyncio.wait_for(asyncio.to_thread(send), WAIT) == length
+
+
+@pytest.mark.parametrize("name", INSTALLED)
+async def test_failure_of_the_rest_of_a_sync_body_is_raised(name: str, upstream: Upstream, gate: tidegate.Gate) -> None:
+    early: list[Exchange] = []
+
+    async def answer_early(exchange: Exchange) -> None:
+        early.append(exchange)
+        await exchange.head(transfer_encoding="chunked")
+        await exchange.gone()
+
+    upstream.early = answer_early
+
+    def failing_chunks() -> Iterator[bytes]:
+        yield from LONG
+        raise Broken
+
+    def send() -> None:
+        http = gate.httpx_client(family=name)
+        with http, http.stream("POST", upstream.url + "/early", content=failing_chunks()) as response:
+            response.read()
+
+    with pytest.raises(Broken):
+        await asyncio.wait_for(asyncio.to_thread(send), WAIT)
+    assert await asyncio.to_thread(early[0].closed.wait, WAIT)
+    await idle(gate)

@@ -211,8 +211,9 @@ class Gate:
                 limits the silence between chunks, and its `pool` part limits the wait for a slot.
                 `transport` may also be `auto`, `keep` or `native`, as in `wrap`. The gate's own
                 transport does not use `limits`, the `connect` and `write` parts of `timeout`, and
-                the request extension `trace`: the target's `cap` and the `connect` setting of the
-                configuration apply instead. It rejects requests with the extension `target`, or
+                the request extension `trace`: the target's `cap`, the `connect` setting of the
+                configuration and, for streamed request bodies that the server stops reading, the
+                `read` part apply instead. It rejects requests with the extension `target`, or
                 with an `sni_hostname` other than the host, and its responses have only
                 `http_version` in `extensions`. `transport="keep"` supports them all.
 

@@ -4,19 +4,22 @@
 //! bodies are not buffered, but one that has arrived whole is passed on as bytes in memory.
 
 mod declared_length;
+mod split;
 
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, ready};
-use std::time::Instant;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use http_body_util::combinators::{BoxBody, UnsyncBoxBody};
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use self::declared_length::{DeclaredLengthBody, mismatch};
+use self::split::SplitBody;
 use crate::clock;
 use crate::error::Error;
 
@@ -39,33 +42,61 @@ enum Kind {
     Stream(BoxBody<Bytes, Error>, UploadProgress),
 }
 
-/// Tracks a streamed request body: whether it was sent completely or abandoned, and whether it
-/// failed. Timeouts for the response start only when the upload has ended. Clones refer to the same
-/// body.
+/// Tracks a streamed request body: how far it was sent, and whether it failed. Timeouts for the
+/// response do not run while the caller produces the body. Clones refer to the same body.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UploadProgress(Arc<Upload>);
 
 #[derive(Debug, Default)]
 struct Upload {
-    /// When the body was sent completely or abandoned. `None` before.
-    over_at: watch::Sender<Option<Instant>>,
+    state: watch::Sender<UploadState>,
     /// The first error that the body returned. Empty if the body has not failed.
     failure: OnceLock<Error>,
 }
 
+/// How far a streamed request body was sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum UploadState {
+    /// The transport waits for the caller's next frame, or has not begun to read the body.
+    #[default]
+    AwaitsBody,
+    /// The transport took a frame at this time, and has not asked for the next one.
+    Taken(Instant),
+    /// The body was sent completely or abandoned at this time.
+    Over(Instant),
+}
+
 impl UploadProgress {
-    /// Resolves when the body was sent completely or abandoned.
+    /// Resolves when nothing has happened for `limit` except that the upstream is waited for: the
+    /// transport has not asked for more of the body, or the body was sent. Returns whether the body
+    /// was sent or abandoned.
     ///
     /// # Cancel safety
     /// Dropping the future has no effect.
-    pub(crate) async fn finished(&self) {
-        // Fails only if the sender is dropped, and `self` owns it.
-        let _ = self.0.over_at.subscribe().wait_for(Option::is_some).await;
+    pub(crate) async fn stalled_for(&self, limit: Duration) -> bool {
+        let mut state = self.0.state.subscribe();
+        loop {
+            let now = *state.borrow_and_update();
+            let changed = state.changed();
+            // `changed` fails only if the sender is dropped, and `self` owns it.
+            match now {
+                UploadState::AwaitsBody => drop(changed.await),
+                UploadState::Taken(at) | UploadState::Over(at) => {
+                    let left = limit.saturating_sub(clock::now().saturating_duration_since(at));
+                    if timeout(left, changed).await.is_err() {
+                        return matches!(now, UploadState::Over(_));
+                    }
+                }
+            }
+        }
     }
 
     /// Returns when the body was sent completely or abandoned, or `None` if it is still sent.
     pub(crate) fn finished_at(&self) -> Option<Instant> {
-        *self.0.over_at.borrow()
+        match *self.0.state.borrow() {
+            UploadState::Over(at) => Some(at),
+            UploadState::AwaitsBody | UploadState::Taken(_) => None,
+        }
     }
 
     /// Returns the first error that the body itself returned, or `None` if the body has not failed.
@@ -74,10 +105,13 @@ impl UploadProgress {
         self.0.failure.get().cloned()
     }
 
-    fn end(&self) {
-        self.0.over_at.send_if_modified(|at| {
-            let is_new = at.is_none();
-            at.get_or_insert_with(clock::now);
+    /// Records the progress of the upload. Nothing changes after the end of the upload.
+    fn set(&self, state: UploadState) {
+        self.0.state.send_if_modified(|current| {
+            let is_new = *current != state && !matches!(current, UploadState::Over(_));
+            if is_new {
+                *current = state;
+            }
             is_new
         });
     }
@@ -99,6 +133,7 @@ impl RequestBody {
     where
         B: Body<Data = Bytes, Error = Error> + Send + Sync + 'static,
     {
+        let body = SplitBody::new(Box::pin(body));
         Self(Kind::Stream(body.boxed(), UploadProgress::default()))
     }
 
@@ -151,7 +186,7 @@ impl Drop for RequestBody {
     /// declared length may drop the body without polling for its end.
     fn drop(&mut self) {
         if let Kind::Stream(_, taken) = &self.0 {
-            taken.end();
+            taken.set(UploadState::Over(clock::now()));
         }
     }
 }
@@ -194,14 +229,16 @@ impl Body for RequestBody {
                 Poll::Ready(Some(Ok(Frame::data(bytes))))
             }
             Kind::Stream(body, taken) => {
-                let frame = ready!(Pin::new(body).poll_frame(cx));
-                if let Some(Err(error)) = &frame {
+                let frame = Pin::new(body).poll_frame(cx);
+                if let Poll::Ready(Some(Err(error))) = &frame {
                     taken.0.failure.get_or_init(|| error.clone());
                 }
-                if !matches!(frame, Some(Ok(_))) {
-                    taken.end();
-                }
-                Poll::Ready(frame)
+                taken.set(match &frame {
+                    Poll::Pending => UploadState::AwaitsBody,
+                    Poll::Ready(Some(Ok(_))) => UploadState::Taken(clock::now()),
+                    Poll::Ready(Some(Err(_)) | None) => UploadState::Over(clock::now()),
+                });
+                frame
             }
         }
     }

@@ -12,9 +12,11 @@ from tidegate._native import Reply, Upload
 from tidegate._transport.base import TransportBase
 from tidegate._transport.custom_sync import CustomByteStream, HttpxSender, run_call
 from tidegate._transport.response import SyncGateResponse
-from tidegate._transport.uploads import fits_in_memory, send_upload
+from tidegate._transport.uploads import as_bytes, fits_in_memory, send_upload
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tidegate._transport.custom_transport import ClientTransports
     from tidegate._transport.httpx_family import HttpxFamily
 
@@ -41,12 +43,13 @@ class GateTransport(TransportBase):
             reply: Any = send(*self._arguments(request, body))
         except Error as error:
             raise family.exception(error, request)  # noqa: B904 - family.exception sets the cause
+        unsent = None
         if upload is not None:
-            reply = send_upload(reply, upload, request.stream)
+            reply, unsent = send_upload(reply, upload, request.stream)
         if type(reply) is not Reply:
             raise family.exception(reply, request)
         byte_stream = family.derive(ByteStream, "SyncByteStream")
-        stream = byte_stream(reply, request, family, upload)
+        stream = byte_stream(reply, request, family, upload, unsent)
         response = self._response(reply, stream, family.derive(SyncGateResponse, "Response"))
         response.gate_stream = stream
         return response
@@ -98,13 +101,27 @@ class ByteStream:
     Closing or dropping the stream ends the exchange with the server at once.
     """
 
-    def __init__(self, reply: Reply, request: Any, family: HttpxFamily, upload: Upload | None) -> None:
+    def __init__(
+        self,
+        reply: Reply,
+        request: Any,
+        family: HttpxFamily,
+        upload: Upload | None,
+        unsent: Iterator[bytes] | None,
+    ) -> None:
         """Creates the body from a reply. Dropping the stream ends the reply and the upload.
 
-        `upload` is a streamed request body that the server may have answered before its end. It is
-        None if the request body was sent as a whole.
+        Args:
+            reply: The native response.
+            request: The httpx request, for exceptions.
+            family: The package of the httpx client.
+            upload: A streamed request body. None if the request body was sent as a whole.
+            unsent: The chunks of the upload that are sent while the response is read. None if there are
+                none.
+
         """
         self._upload = upload
+        self._unsent = unsent
         self._reply = reply
         self._request = request
         self._family = family
@@ -113,11 +130,14 @@ class ByteStream:
         return self
 
     def __next__(self) -> bytes:
-        """Returns the next chunk as it was received, without decoding the content encoding."""
+        """Returns the next chunk as it was received, without decoding the content encoding.
+
+        Until a chunk arrives, sends the rest of the request body.
+        """
         try:
-            pulled: Any = self._reply.pull_blocking()
+            pulled: Any = self._feed_and_pull() if self._unsent is not None else self._reply.pull_blocking()
         except BaseException:
-            self._reply.close()
+            self.close()
             raise
         if type(pulled) is bytes:
             return pulled
@@ -125,10 +145,28 @@ class ByteStream:
             raise StopIteration
         raise self._family.exception(pulled, self._request)
 
+    def _feed_and_pull(self) -> bytes | Error | None:
+        """Sends unsent chunks of the request body until the next chunk of the response has arrived.
+
+        Returns the chunk, None at the end of the response, or an error.
+        """
+        upload, unsent = self._upload, self._unsent
+        while upload is not None and unsent is not None:
+            pulled = upload.pull_until_ready(self._reply)
+            if pulled is not False:
+                return pulled
+            chunk = next(unsent, None)
+            if chunk is None:
+                upload.finish()
+            if chunk is None or upload.offer(as_bytes(chunk)) is None:
+                self._unsent = unsent = None
+        return self._reply.pull_blocking()
+
     def take_whole(self) -> bytes | None:
         """Returns the unread rest of the body if it has arrived completely, otherwise None."""
         return self._reply.take_whole()
 
     def close(self) -> None:
         """Ends the exchange of this response at once, and releases its slot."""
+        self._unsent = None
         self._reply.close()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from tidegate._event_loop import run_native, wait_for_first
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import AsyncIterable, Iterable
+    from collections.abc import AsyncIterable, Iterable, Iterator
 
     from tidegate._native import Upload, UploadCall
     from tidegate._transport.httpx_family import HttpxFamily
@@ -65,18 +66,24 @@ async def await_response(future: asyncio.Future[Any], feeding: asyncio.Future[No
     return await future
 
 
-def send_upload(call: UploadCall, upload: Upload, chunks: Iterable[bytes]) -> Any:
-    """Sends the body from the calling thread, waits for the response, and returns it or the error.
+def send_upload(call: UploadCall, upload: Upload, body: Iterable[bytes]) -> tuple[Any, Iterator[bytes] | None]:
+    """Sends the body from the calling thread, and waits for the response.
 
-    If the response arrives before the body has ended, the rest of the body is not sent.
+    Returns:
+        The response or the error, and the unsent chunks of the body. They are None if the body has
+        ended before the response arrived.
+
     """
+    chunks = iter(body)
+    unsent: Iterator[bytes] | None = None
     try:
         for chunk in chunks:
             if not call.feed(upload, as_bytes(chunk)):
+                unsent = chain((chunk,), chunks)
                 break
         else:
             upload.finish()
-        return call.result()
+        return call.result(), unsent
     except BaseException:
         call.cancel()
         raise

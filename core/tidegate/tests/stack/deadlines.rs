@@ -242,12 +242,41 @@ async fn timeout_starts_after_the_upload() {
         Ok(json(exchange, "{}"))
     });
     let gate = gate(transport, |t| t);
+    // Each frame takes longer than the limit.
     let slow = futures_util::stream::unfold(0, |n| async move {
-        tokio::time::sleep(SECOND).await;
+        tokio::time::sleep(3 * SECOND).await;
         (n < 10).then(|| (Ok(http_body::Frame::data(bytes::Bytes::from_static(b"x"))), n + 1))
     });
     let body = tidegate::RequestBody::stream(http_body_util::StreamBody::new(slow));
     let mut request = Request::post("http://llm/v1/files").body(body).unwrap();
     request.extensions_mut().insert(tidegate::Timeouts { read: Some(2 * SECOND), pool: None });
     read(gate.client().call(request).await.unwrap()).await.unwrap();
+}
+
+/// The transport takes parts of one large frame, each within the limit, and then none any more.
+#[tokio::test(start_paused = true)]
+async fn upload_that_the_transport_stops_reading_times_out_and_releases_its_slot() {
+    use http_body_util::BodyExt as _;
+    let (transport, seen) = upstream(|_, request, exchange| async move {
+        let mut body = request.into_body();
+        for _ in 0..3 {
+            body.frame().await.unwrap()?;
+            tokio::time::sleep(SECOND).await;
+        }
+        body.frame().await.unwrap()?;
+        std::future::pending::<()>().await;
+        Ok(json(exchange, "{}"))
+    });
+    let gate = gate(transport, |t| t.cap(1));
+    let large = bytes::Bytes::from(vec![b'x'; 1024 * 1024]);
+    let frames = futures_util::stream::iter([Ok(http_body::Frame::data(large))]);
+    let body = tidegate::RequestBody::stream(http_body_util::StreamBody::new(frames));
+    let mut request = Request::post("http://llm/v1/chat/completions").body(body).unwrap();
+    request.extensions_mut().insert(tidegate::Timeouts { read: Some(2 * SECOND), pool: None });
+    let start = Instant::now();
+    let error = gate.client().call(request).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::FirstTokenTimeout, "{error}");
+    assert!(error.to_string().contains("took no more of the request body for 2.0 s"), "{error}");
+    assert_eq!((start.elapsed(), seen.in_flight()), (5 * SECOND, 0));
+    assert_idle(&gate);
 }

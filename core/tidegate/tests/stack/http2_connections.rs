@@ -3,13 +3,18 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
+use bytes::Bytes;
+use futures_util::StreamExt;
 use http::Request;
-use http_body_util::BodyExt;
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
 use tidegate::config::TransportConfig;
 use tidegate::{ErrorKind, RequestBody};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::mpsc;
 
 use crate::connections::{call, frame, get, http2, serve, text, transport};
 
@@ -39,21 +44,22 @@ async fn begin(socket: &mut TcpStream) {
     socket.write_all(&settings.concat()).await.unwrap();
 }
 
-/// Reads a frame. Returns its type and its stream, or `None` at the end of the connection.
-async fn read_frame(socket: &mut TcpStream) -> Option<(u8, u32)> {
+/// Reads a frame. Returns its type, its stream and the length of its payload, or `None` at the end
+/// of the connection.
+async fn read_frame(socket: &mut TcpStream) -> Option<(u8, u32, usize)> {
     let mut head = [0; 9];
     socket.read_exact(&mut head).await.ok()?;
     let [a, b, c, kind, _, stream @ ..] = head;
     let mut payload = vec![0u8; u32::from_be_bytes([0, a, b, c]).try_into().unwrap()];
     socket.read_exact(&mut payload).await.ok()?;
-    Some((kind, u32::from_be_bytes(stream)))
+    Some((kind, u32::from_be_bytes(stream), payload.len()))
 }
 
 /// Reads up to the head of the next request. Returns its stream, or `None` at the end of the
 /// connection.
 async fn next_request(socket: &mut TcpStream) -> Option<u32> {
     loop {
-        if let (HEADERS, stream) = read_frame(socket).await? {
+        if let (HEADERS, stream, _) = read_frame(socket).await? {
             return Some(stream);
         }
     }
@@ -93,7 +99,7 @@ async fn late_frames_of_cancelled_http2_calls_do_not_end_the_connection() {
     let address = serve(|mut socket, _| async move {
         begin(&mut socket).await;
         let mut resets = Vec::new();
-        while let Some((kind, stream)) = read_frame(&mut socket).await {
+        while let Some((kind, stream, _)) = read_frame(&mut socket).await {
             match kind {
                 HEADERS => {
                     socket.write_all(&frame(HEADERS, END_HEADERS, stream, STATUS_200)).await.unwrap();
@@ -116,6 +122,56 @@ async fn late_frames_of_cancelled_http2_calls_do_not_end_the_connection() {
         drop(call(&http, get(address)).await.unwrap());
     }
     assert_eq!(other.into_body().collect().await.unwrap().to_bytes(), "whole");
+}
+
+/// The server allows one stream at a time, answers the upload when its window is used up, and never
+/// enlarges the window.
+#[tokio::test]
+async fn http2_upload_that_flow_control_holds_up_is_reset_with_its_response() {
+    const WINDOW: usize = 65_535;
+    for reads_response in [false, true] {
+        let (reset, mut was_reset) = mpsc::unbounded_channel();
+        let address = serve(move |mut socket, number| {
+            let reset = reset.clone();
+            async move {
+                assert_eq!(number, 0, "one connection");
+                begin(&mut socket).await;
+                let one_stream = [&[0, 3], &1u32.to_be_bytes()[..]].concat();
+                socket.write_all(&frame(SETTINGS, 0, 0, &one_stream)).await.unwrap();
+                let mut received = 0;
+                while let Some((kind, stream, length)) = read_frame(&mut socket).await {
+                    match (kind, stream) {
+                        (DATA, 1) => {
+                            received += length;
+                            if received == WINDOW {
+                                socket.write_all(&answer(1, 1)).await.unwrap();
+                            }
+                        }
+                        (RST_STREAM, stream) => reset.send(stream).unwrap(),
+                        (HEADERS, 3..) => socket.write_all(&answer(stream, 1)).await.unwrap(),
+                        _ => {}
+                    }
+                }
+            }
+        })
+        .await;
+        let http = transport(http2());
+        let chunk = || Ok(Frame::data(Bytes::from_static(&[b'x'; 10_000])));
+        let body = RequestBody::stream(StreamBody::new(futures_util::stream::repeat_with(chunk).take(100)));
+        let request = Request::post(format!("http://{address}/v1/files")).body(body).unwrap();
+        let response = call(&http, request).await.unwrap();
+        let mut body = Some(response.into_body());
+        if reads_response && let Some(body) = &mut body {
+            while body.frame().await.transpose().unwrap().is_some() {}
+        } else {
+            body = None;
+        }
+        let within = Duration::from_secs(10);
+        let reset = tokio::time::timeout(within, was_reset.recv()).await.expect("a reset");
+        assert_eq!(reset, Some(1), "reads_response: {reads_response}");
+        assert_eq!(text(&http, address).await.unwrap().len(), 20, "on the same connection");
+        drop(body);
+    }
 }
 
 /// Refuses a stream without closing the connection.

@@ -211,8 +211,9 @@ async fn rejected(call: &Call, head: Response<ResponseBody>) -> Result<Response<
     Ok(Response::from_parts(parts, replay.into_response_body()))
 }
 
-/// Waits for `response`, at most the head limit of the call after the upload has ended. `upload` is
-/// `None` if there is no streamed request body.
+/// Waits for `response`, at most the head limit of the call. With a streamed request body, which
+/// `upload` tracks, the limit runs from the last frame that the transport took or from the end of
+/// the upload, and not while the caller produces the next frame.
 ///
 /// # Errors
 /// `FirstTokenTimeout` if the limit has passed. Otherwise the error of `response`. The outcome of
@@ -227,20 +228,27 @@ async fn with_head_limit<T>(
     };
     // Boxed, because a timer is large, and this future is moved.
     let too_late = Box::pin(async {
-        if let Some(upload) = upload {
-            upload.finished().await;
+        match upload {
+            Some(upload) => upload.stalled_for(limit).await,
+            None => {
+                tokio::time::sleep(limit).await;
+                true
+            }
         }
-        tokio::time::sleep(limit).await;
     });
     tokio::select! {
         biased;
         result = response => result.map_err(|error| failed(call, error)),
-        () = too_late => {
+        is_sent = too_late => {
             let whose = match cause {
                 FailureCause::CallerTimeout => "the client's read timeout",
                 _ => "the target's `first_token` limit",
             };
-            let text = format!("no response within {:.1} s of sending ({whose})", limit.as_secs_f64());
+            let limit = limit.as_secs_f64();
+            let text = match is_sent {
+                true => format!("no response within {limit:.1} s of sending ({whose})"),
+                false => format!("the server took no more of the request body for {limit:.1} s ({whose})"),
+            };
             Err(timed_out(call, Error::new(ErrorKind::FirstTokenTimeout, text), cause))
         }
     }

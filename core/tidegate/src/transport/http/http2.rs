@@ -1,5 +1,6 @@
 //! HTTP/2 connections, based on hyper: each runs in a task of its own and carries many exchanges.
 
+use std::cell::RefCell;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -13,14 +14,15 @@ use http::{Request, Response, Uri, header};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper::rt::Executor;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::errors;
 use super::stream::Stream;
 use crate::body::RequestBody;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 
 /// The maximum length of the header fields of a response in bytes, as for HTTP/1.1.
 const MAX_HEADERS: u32 = 256 * 1024;
@@ -43,7 +45,7 @@ const PING_AFTER: Duration = Duration::from_secs(20);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A connection as hyper runs it. Its task owns it.
-type Driver = hyper::client::conn::http2::Connection<TokioIo<Stream>, Upload, TokioExecutor>;
+type Driver = hyper::client::conn::http2::Connection<TokioIo<Stream>, Upload, Tasks>;
 
 /// An HTTP/2 connection. Clones share it, and each clone counts as an exchange in flight.
 #[derive(Clone)]
@@ -68,7 +70,7 @@ impl Connection {
         max_streams: usize,
         allowed_streams: Option<usize>,
     ) -> Result<Self, Error> {
-        let started = Builder::new(TokioExecutor::new())
+        let started = Builder::new(Tasks)
             .timer(TokioTimer::new())
             .keep_alive_interval(PING_AFTER)
             .keep_alive_timeout(PING_TIMEOUT)
@@ -118,7 +120,7 @@ impl Connection {
     ///
     /// # Cancel safety
     /// Dropping the future resets the stream. So does dropping both the response's body and the
-    /// guard.
+    /// guard, also while flow control holds up the upload.
     pub(super) async fn exchange(
         &mut self,
         mut request: Request<RequestBody>,
@@ -145,11 +147,45 @@ impl Connection {
 /// Ends a streamed upload when it is dropped.
 pub(super) type UploadGuard = oneshot::Sender<Infallible>;
 
-/// The body of a request. It fails once its [`UploadGuard`] is dropped, because hyper sends the
-/// body to its end even if the body of the response is dropped.
+tokio::task_local! {
+    /// The signal that ends this task: the guard of the upload that the task sends was dropped.
+    /// `None` if the task sends no streamed upload.
+    static ABANDONED: RefCell<Option<oneshot::Receiver<Infallible>>>;
+}
+
+/// Spawns the tasks of a connection, and ends a task that sends an upload once its [`UploadGuard`]
+/// is dropped.
+///
+/// hyper sends a body to its end even if the body of the response is dropped, and does not poll the
+/// body while flow control holds it up. A task that ends drops its half of the stream, so that the
+/// stream is reset as soon as the body of the response is dropped, too.
+#[derive(Clone, Copy)]
+struct Tasks;
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Tasks {
+    fn execute(&self, task: F) {
+        let is_abandoned = poll_fn(|cx| {
+            ABANDONED.with(|signal| match &mut *signal.borrow_mut() {
+                Some(signal) => Pin::new(signal).poll(cx).map(drop),
+                None => Poll::Pending,
+            })
+        });
+        let either = async move {
+            tokio::select! {
+                biased;
+                () = is_abandoned => {}
+                () = task => {}
+            }
+        };
+        tokio::spawn(ABANDONED.scope(RefCell::default(), either));
+    }
+}
+
+/// The body of a request.
 struct Upload {
     body: RequestBody,
-    /// Resolves when the guard is dropped. `None` if the body is not a stream.
+    /// Resolves when the guard is dropped. `None` if the body is not a stream, and once the task
+    /// that sends the body has the signal.
     is_abandoned: Option<oneshot::Receiver<Infallible>>,
 }
 
@@ -159,12 +195,13 @@ impl Body for Upload {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         let this = self.get_mut();
-        if let Some(is_abandoned) = &mut this.is_abandoned
-            && Pin::new(is_abandoned).poll(cx).is_ready()
-        {
-            this.is_abandoned = None;
-            let error = Error::new(ErrorKind::Transport, "the response was dropped before the upload ended");
-            return Poll::Ready(Some(Err(error)));
+        if this.is_abandoned.is_some() {
+            // Fails in the task of the connection, which polls each body once before it spawns the
+            // task that sends the body.
+            let _ = ABANDONED.try_with(|signal| signal.replace(this.is_abandoned.take()));
+            // The task must poll the signal before it waits for the body or for flow control.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
         }
         Pin::new(&mut this.body).poll_frame(cx)
     }

@@ -47,7 +47,7 @@ const MAX_RESENDS: usize = 2;
 /// # Cancel safety
 ///
 /// Dropping the response future or the body resets the stream (HTTP/2) or closes the connection
-/// (HTTP/1.1).
+/// (HTTP/1.1). So does the end of the body if a streamed request body was not sent completely.
 #[derive(Clone)]
 pub struct Http {
     /// The proxy rules for requests without rules in their extensions. `None` if `proxy_from_env`
@@ -123,11 +123,11 @@ impl Http {
                         Ok((response, upload_guard)) => {
                             self.pool.start_reaper();
                             let body = |body| {
-                                ResponseBody::new(Http2Body {
-                                    body: Some(body),
+                                ResponseBody::new(Http2Body(Some(Http2Exchange {
+                                    body,
                                     _upload_guard: upload_guard,
                                     _connection: connection,
-                                })
+                                })))
                             };
                             return Ok(response.map(body));
                         }
@@ -210,11 +210,12 @@ impl Body for Http1Body {
     }
 }
 
-/// The body of an HTTP/2 response. Its exchange counts as in flight on its connection until the
-/// body is dropped.
-struct Http2Body {
-    /// `None` once the body has ended or failed.
-    body: Option<hyper::body::Incoming>,
+/// The body of an HTTP/2 response. `None` once the body has ended or failed.
+struct Http2Body(Option<Http2Exchange>);
+
+/// An exchange on an HTTP/2 connection, in flight until it is dropped.
+struct Http2Exchange {
+    body: hyper::body::Incoming,
     _upload_guard: Option<http2::UploadGuard>,
     _connection: http2::Connection,
 }
@@ -225,27 +226,27 @@ impl Body for Http2Body {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         let this = self.get_mut();
-        let Some(body) = &mut this.body else { return Poll::Ready(None) };
+        let Some(Http2Exchange { body, .. }) = &mut this.0 else { return Poll::Ready(None) };
         match ready!(Pin::new(&mut *body).poll_frame(cx)) {
             Some(Ok(frame)) => Poll::Ready(Some(Ok(frame))),
             Some(Err(error)) => {
-                this.body = None;
+                this.0 = None;
                 Poll::Ready(Some(Err(errors::exchange(&error))))
             }
             None => {
                 // hyper passes a reset without an error code on as the end of the body.
                 let has_ended = body.is_end_stream();
-                this.body = None;
+                this.0 = None;
                 Poll::Ready((!has_ended).then(|| Err(errors::truncated())))
             }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.as_ref().is_none_or(Body::is_end_stream)
+        self.0.as_ref().is_none_or(|exchange| exchange.body.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.as_ref().map_or(SizeHint::with_exact(0), Body::size_hint)
+        self.0.as_ref().map_or(SizeHint::with_exact(0), |exchange| exchange.body.size_hint())
     }
 }

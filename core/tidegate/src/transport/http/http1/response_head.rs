@@ -30,7 +30,8 @@ pub(super) struct ResponseHead {
 /// Interim responses (1xx) before it are dropped. Returns `None` if more bytes are needed.
 ///
 /// # Errors
-/// `Transport` if the head is malformed, too long, or leaves open where the body ends.
+/// `Transport` if the head is malformed, too long, leaves open where the body ends, or has a
+/// transfer coding other than `chunked`.
 pub(super) fn take(input: &mut BytesMut, method: &Method) -> Result<Option<ResponseHead>, Error> {
     loop {
         let Some(response) = parse(input)? else { return Ok(None) };
@@ -106,8 +107,8 @@ fn frame(mut response: Response<()>, method: &Method) -> Result<ResponseHead, Er
         false => has_token(headers, "keep-alive"),
     };
     let length = content_length(headers)?;
-    let is_coded = headers.contains_key(TRANSFER_ENCODING);
-    if is_coded && (!is_http11 || length.is_some()) {
+    let is_chunked = is_chunked(headers)?;
+    if is_chunked && (!is_http11 || length.is_some()) {
         // RFC 9112, section 6.1: perhaps an attempt at response splitting.
         headers.remove(CONTENT_LENGTH);
         is_persistent = false;
@@ -116,9 +117,9 @@ fn frame(mut response: Response<()>, method: &Method) -> Result<ResponseHead, Er
         || matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     let body = if has_no_body {
         BodyDecoder::empty()
-    } else if is_coded && is_chunked(response.headers()) {
+    } else if is_chunked {
         BodyDecoder::chunked()
-    } else if let (Some(length), false) = (length, is_coded) {
+    } else if let Some(length) = length {
         BodyDecoder::of_length(length)
     } else {
         is_persistent = false;
@@ -134,11 +135,19 @@ fn has_token(headers: &HeaderMap, token: &str) -> bool {
     tokens.any(|one| one.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
 }
 
-/// Returns whether `chunked` is the last transfer coding, so that the chunks show the end.
-fn is_chunked(headers: &HeaderMap) -> bool {
-    let last = headers.get_all(TRANSFER_ENCODING).iter().next_back();
-    let coding = last.and_then(|value| value.as_bytes().rsplit(|&byte| byte == b',').next());
-    coding.is_some_and(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"chunked"))
+/// Returns whether the transfer coding is `chunked`. `identity`, which older servers send, counts
+/// as no coding.
+///
+/// # Errors
+/// `Transport` if there is another coding, or more than one.
+fn is_chunked(headers: &HeaderMap) -> Result<bool, Error> {
+    let mut codings = headers.get_all(TRANSFER_ENCODING).iter().map(|value| value.as_bytes().trim_ascii());
+    match (codings.next(), codings.next()) {
+        (None, _) => Ok(false),
+        (Some(coding), None) if coding.eq_ignore_ascii_case(b"chunked") => Ok(true),
+        (Some(coding), None) if coding.eq_ignore_ascii_case(b"identity") => Ok(false),
+        _ => Err(errors::malformed("the response has an unsupported transfer-encoding")),
+    }
 }
 
 /// Returns the value of `content-length`, or `None` if the header is missing. Equal values may be
@@ -190,9 +199,8 @@ mod tests {
             ("HTTP/1.0 200 OK\r\ncontent-length: 5", (Some(5), false), false),
             ("HTTP/1.0 200 OK\r\ncontent-length: 5\r\nconnection: Keep-Alive", (Some(5), false), true),
             ("HTTP/1.1 200 OK\r\ntransfer-encoding: Chunked", chunked, true),
-            ("HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked", chunked, true),
-            ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked, gzip", until_close, false),
-            ("HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\ncontent-length: 5", until_close, false),
+            ("HTTP/1.1 200 OK\r\ntransfer-encoding: Identity\r\ncontent-length: 5", (Some(5), false), true),
+            ("HTTP/1.1 200 OK\r\ntransfer-encoding: identity", until_close, false),
             ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ncontent-length: 5", chunked, false),
             ("HTTP/1.0 200 OK\r\ntransfer-encoding: chunked\r\nconnection: keep-alive", chunked, false),
             ("HTTP/1.1 200 OK", until_close, false),
@@ -225,6 +233,11 @@ mod tests {
             "HTTP/1.1 200 OK\r\ncontent-length: +5",
             "HTTP/1.1 200 OK\r\ncontent-length: ",
             "HTTP/1.1 200 OK\r\ncontent-length: 99999999999999999999",
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked",
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked, gzip",
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\ntransfer-encoding: chunked",
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\ncontent-length: 5",
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: ",
             "HTTP/1.1 200 OK\r\ncontent-length : 5",
             "HTTP/1.1 200 OK\r\n folded: 5",
             "HTTP/1.1 200 OK\r\na: b\r\n c",
