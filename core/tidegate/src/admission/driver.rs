@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::sleep_until;
@@ -18,6 +18,7 @@ use super::share_link::ShareLink;
 use super::wake_timer::WakeTimer;
 use crate::adaptive::Decision;
 use crate::clock::{self, now};
+use crate::duration;
 use crate::error::Error;
 use crate::kv::Kv;
 use crate::schedule::{
@@ -25,6 +26,10 @@ use crate::schedule::{
     WaiterId,
 };
 use tidegate_policy::outcome::Cancellation;
+
+/// Time after the end of its wait at which a waiting call checks the queue itself. The timer task
+/// ([`WakeTimer`]) has usually rejected the call before.
+const OWN_CHECK_DELAY: Duration = Duration::from_millis(10);
 
 /// What the scheduler stores for a waiting call: the channel that receives the permit or the
 /// rejection, and when the call was made.
@@ -171,7 +176,7 @@ impl Admission {
         ticket: Ticket,
         on_queued: impl FnOnce(WaiterId),
     ) -> Result<Entered<'_>, Error> {
-        let (queued_at, deadline) = (ticket.queued_at, ticket.deadline);
+        let (queued_at, deadline, wait) = (ticket.queued_at, ticket.deadline, ticket.wait);
         let now = now();
         let mut state = self.state.lock();
         match state.scheduler.try_admit(now, &ticket) {
@@ -195,9 +200,17 @@ impl Admission {
         self.budgets.report(self, &state, now, true);
         drop(state);
         on_queued(id);
-        let entry =
-            QueueEntry { admission: self, id, receiver, is_answered: false, late, queued_at, deadline };
-        Ok(Entered::Queued(entry))
+        let wait_ends = wait.map_or(deadline, |wait| duration::after(now, wait).min(deadline));
+        Ok(Entered::Queued(QueueEntry {
+            admission: self,
+            id,
+            receiver,
+            is_answered: false,
+            late,
+            queued_at,
+            wait_ends,
+            deadline,
+        }))
     }
 
     /// Acquires a slot even if none is free (mode `observe`). Also returns the decision that mode
@@ -401,6 +414,8 @@ pub(crate) struct QueueEntry<'a> {
     /// `true` if the timer task must be armed for the call.
     late: bool,
     queued_at: Instant,
+    /// When the wait budget or the deadline ends, unless the budget stands still meanwhile.
+    wait_ends: Instant,
     deadline: Instant,
 }
 
@@ -414,7 +429,8 @@ impl QueueEntry<'_> {
     /// `Refused` if the call may not wait any longer.
     pub(crate) async fn wait(mut self) -> Result<Permit, Error> {
         // The timer task does not run while nothing drives its runtime, which may be another one.
-        let mut deadline = pin!(sleep_until(self.deadline.into()));
+        let own_check = |ends: Instant| duration::after(ends, OWN_CHECK_DELAY).into();
+        let mut check = pin!(sleep_until(own_check(self.wait_ends)));
         loop {
             // Created before the timer task is checked, so that a stop in between is not missed.
             let stopped = self.admission.wake_timer.stopped();
@@ -436,7 +452,10 @@ impl QueueEntry<'_> {
                     .map_err(|refusal| self.admission.rejection_error(refusal));
                 }
                 () = stopped => {}
-                () = &mut deadline, if !deadline.is_elapsed() => self.admission.refresh(),
+                () = &mut check => {
+                    self.admission.refresh();
+                    check.as_mut().reset(own_check(self.deadline));
+                }
             }
         }
     }

@@ -6,8 +6,8 @@
 //! The task runs on the runtime of the call that started it. If that runtime shuts down, the task
 //! is started again on another one. A program with several runtimes must drive that runtime while
 //! calls of the others wait: the task stands still on a current-thread runtime that exists but is
-//! not driven. Calls are then still rejected at their deadlines, but not at the end of their wait
-//! budgets, and they are not admitted at the end of a cool-down.
+//! not driven. Calls are then still rejected when their wait budgets or deadlines end, but they are
+//! not admitted at the end of a cool-down.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
