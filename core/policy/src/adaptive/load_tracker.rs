@@ -13,7 +13,7 @@ const RECENT_SPAN: Duration = Duration::from_secs(5);
 const MAX_EVENTS: usize = 64;
 /// Factor by which the peak of calls in flight decays with each call that is sent.
 const PEAK_DECAY: f64 = 0.9995;
-/// Factor by which the recorded peak of calls in flight is lowered at each cut that begins at
+/// Factor by which the recorded peak of calls in flight is lowered at each cut that would go below
 /// [`CALM_SHARE`] of the peak.
 const PEAK_CUT_FACTOR: f64 = 0.75;
 /// If at most this share of the peak of calls in flight is in flight, a call is assumed to meet no
@@ -120,16 +120,18 @@ impl LoadTracker {
             || !(self.were_slots_full_since(sent.at) || self.was_first_token_limit_full_since(sent.at))
     }
 
-    /// Returns the number of slots to cut to from `slots`: `to`, but at least a quarter of the peak
-    /// of calls in flight.
+    /// Returns the number of slots to cut to: `to`, but at least a quarter of the peak of calls in
+    /// flight.
     ///
-    /// At a quarter of the peak, calls refresh the baselines. If the next cut begins there, the
-    /// recorded peak is lowered, so that this cut can go further.
-    pub(super) fn limit_cut(&mut self, slots: f64, to: f64) -> f64 {
-        if slots <= CALM_SHARE * self.peak {
+    /// At a quarter of the peak, calls refresh the baselines before the next cut goes deeper. If
+    /// `to` is below that minimum, the recorded peak is lowered, so that the next cut can go
+    /// further.
+    pub(super) fn limit_cut(&mut self, to: f64) -> f64 {
+        let min = CALM_SHARE * self.peak;
+        if to < min {
             self.peak *= PEAK_CUT_FACTOR;
         }
-        to.max(CALM_SHARE * self.peak)
+        to.max(min)
     }
 
     /// Returns how long at least one call has been awaiting its first token without interruption,

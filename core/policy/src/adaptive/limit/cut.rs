@@ -183,7 +183,7 @@ impl Limit {
         self.last_breach_at = Some(now);
         self.discard_evidence(now);
         // After a 429, the upstream itself has shown what it accepts.
-        let to = if cause == DecisionCause::Refused { to } else { self.load.limit_cut(self.slots.value, to) };
+        let to = if cause == DecisionCause::Refused { to } else { self.load.limit_cut(to) };
         self.slots.cut(now, to, cause, [previous_limit, self.first_token_limit()]);
     }
 }
