@@ -184,7 +184,8 @@ fn overwrite_keeps_the_old_answers_if_the_input_is_damaged() {
 #[test]
 fn run_that_gives_up_prints_its_summary() {
     let fixture = Fixture::new("gives-up", &[]);
-    let input = fixture.write("in.jsonl", &lines(50).replace("\"sim\"", "\"absent\""));
+    // More lines than are read before the run gives up.
+    let input = fixture.write("in.jsonl", &lines(5_000).replace("\"sim\"", "\"absent\""));
     let ran = fixture.run(&input, &fixture.path("out.jsonl"), &["--json"]);
     assert_eq!(ran.status.code(), Some(1), "{}", stderr(&ran));
     let summary: Value = serde_json::from_slice(&ran.stdout).unwrap();
