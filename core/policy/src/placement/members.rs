@@ -75,7 +75,7 @@ impl Placement {
     /// `least_input` tokens as far as is known, and are not among the replicas that the call
     /// avoids. A condition that no replica satisfies is dropped, because only the replica itself
     /// knows for certain. The replicas to avoid are dropped first, then the context length, then
-    /// the model: see [`Placement::serving_model`].
+    /// the model.
     pub fn serving(&self, wants: Option<&Wants>, least_input: u64) -> ReplicaSet {
         let members = self.members();
         let model = wants.and_then(|wants| wants.model.as_deref());

@@ -149,7 +149,7 @@ pub enum Fault {
 impl Fault {
     /// Returns the replica's fault in the outcome of an attempt. Returns `None` if the attempt was
     /// accepted or cancelled, or failed for a reason that says nothing about the replica. The
-    /// results for which [`Fault::may_be_of_call`] is `true` are faults only if there are many.
+    /// results whose cause may be the call or its caller are faults only if there are many.
     ///
     /// `has_begun` is `true` if the response had begun: then only a broken response is a fault, and
     /// a timeout is not.
