@@ -192,7 +192,7 @@ async def test_failure_of_the_body_after_the_response_ends_the_request(
 
     async def answer_early(exchange: Exchange) -> None:
         early.append(exchange)
-        await exchange.head(transfer_encoding="chunked")
+        await exchange.head(transfer_encoding="chunked", connection="close")
         await exchange.chunk(b"part")
         await exchange.gone()
 
@@ -262,7 +262,7 @@ async def test_cancelled_upload_has_ended_and_releases_its_slot(
 
 async def test_closed_response_has_ended_the_upload(upstream: Upstream, gate: tidegate.Gate) -> None:
     async def answer_early(exchange: Exchange) -> None:
-        await exchange.head(transfer_encoding="chunked")
+        await exchange.head(transfer_encoding="chunked", connection="close")
         await exchange.gone()
 
     upstream.early = answer_early
@@ -323,7 +323,7 @@ async def test_rest_of_the_body_is_sent_while_the_response_is_read(
     answered = upstream.event()
 
     async def answer_early(exchange: Exchange) -> None:
-        await exchange.head(transfer_encoding="chunked")
+        await exchange.head(transfer_encoding="chunked", connection="close")
         await answered.wait()
         length = 0
         while size := int(await exchange.reader.readuntil(b"\r\n"), 16):
@@ -354,7 +354,7 @@ async def test_failure_of_the_rest_of_a_sync_body_is_raised(name: str, upstream:
 
     async def answer_early(exchange: Exchange) -> None:
         early.append(exchange)
-        await exchange.head(transfer_encoding="chunked")
+        await exchange.head(transfer_encoding="chunked", connection="close")
         await exchange.gone()
 
     upstream.early = answer_early
