@@ -31,8 +31,8 @@ impl Pool {
         fault: Fault,
         attempt: Attempt,
     ) -> Hold {
+        let may_be_own = matches!(fault, Fault::Broke | Fault::Rejected | Fault::Unanswered);
         if self.replica_of(assignment).is_some() {
-            let may_be_own = matches!(fault, Fault::Broke | Fault::Rejected | Fault::Unanswered);
             let is_own = may_be_own && attempt.has_failed;
             let counts = !is_own && self.placement.on_failed(now, &assignment.placed_call, fault);
             if let Some(replica) = self.replica_of(assignment) {
@@ -49,7 +49,7 @@ impl Pool {
             self.refresh(now);
         }
         let others = match fault {
-            Fault::Broke | Fault::Rejected | Fault::Unanswered => ReplicaSet::NONE,
+            _ if may_be_own => ReplicaSet::NONE,
             // The call waits for a replica that may serve its model, also if it is not eligible
             // now.
             Fault::NoModel => assignment.untried.and(self.placement.may_serve(&assignment.placed_call)),
