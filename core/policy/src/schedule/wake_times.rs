@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{Available, LineKey, Requirements, Selector, earlier};
+use super::{Available, Candidate, LineKey, Requirements, Selector, WaiterId, earlier};
 use crate::Lane;
 
 impl<W> Selector<'_, W> {
@@ -32,12 +32,27 @@ impl<W> Selector<'_, W> {
                 self.order.reservation = reservation;
             }
         }
-        if self.order.reservation.is_some() {
+        if let Some(held) = self.order.reservation {
             // Another line at the front may need no reservation, or a different one.
             best = earlier(best, self.queue.lanes.next_change(now, self.order.aging));
             best = earlier(best, self.queue.lanes.parked.first().map(|(until, ..)| *until));
+            best = earlier(best, self.tokens_kept_from(held.call));
         }
         best
+    }
+
+    /// Returns when a call of the same tenant in a higher lane next reaches the ageing time, from
+    /// which on the tenant's own tokens may be kept for it, so that the line of `call` is parked.
+    /// Returns `None` if there is no such call, or if the tenant has no limit of tokens.
+    fn tokens_kept_from(&self, call: WaiterId) -> Option<Instant> {
+        let Candidate { tenant, ticket, .. } = self.queue.waiters.get(call)?.candidate();
+        let tenant = self.queue.tenants.get(tenant).filter(|tenant| tenant.tokens.is_some())?;
+        let higher = tenant.lines.iter().take(ticket.lane as usize);
+        let aged_at = higher.filter_map(|line| {
+            let ((_, head), _) = line.calls.first()?;
+            self.queue.waiters.get(head)?.ticket.queued_at.checked_add(self.order.aging)
+        });
+        aged_at.filter(|at| *at > self.now).min()
     }
 
     /// Returns the earliest time at which a waiting call has all tokens that it lacks, in the rate
