@@ -13,8 +13,8 @@ const RECENT_SPAN: Duration = Duration::from_secs(5);
 const MAX_EVENTS: usize = 64;
 /// Factor by which the peak of calls in flight decays with each call that is sent.
 const PEAK_DECAY: f64 = 0.9995;
-/// Factor by which the recorded peak of calls in flight is lowered at each cut that would go below
-/// [`CALM_SHARE`] of the peak.
+/// Factor by which the recorded peak of calls in flight is lowered at each cut that reaches
+/// [`CALM_SHARE`] of the peak (see [`LoadTracker::limit_cut`]).
 const PEAK_CUT_FACTOR: f64 = 0.75;
 /// If at most this share of the peak of calls in flight is in flight, a call is assumed to meet no
 /// congestion caused by this client.
@@ -124,11 +124,11 @@ impl LoadTracker {
     /// flight.
     ///
     /// At a quarter of the peak, calls refresh the baselines before the next cut goes deeper. If
-    /// `to` is below that minimum, the recorded peak is lowered, so that the next cut can go
-    /// further.
-    pub(super) fn limit_cut(&mut self, to: f64) -> f64 {
+    /// `reached` slots are at or below that minimum, the recorded peak is lowered, so that the next
+    /// cut can go further.
+    pub(super) fn limit_cut(&mut self, reached: f64, to: f64) -> f64 {
         let min = CALM_SHARE * self.peak;
-        if to < min {
+        if reached <= min {
             self.peak *= PEAK_CUT_FACTOR;
         }
         to.max(min)

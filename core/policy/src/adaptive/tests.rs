@@ -263,6 +263,32 @@ fn unreachable_tpot_objective_does_not_lower_the_limit() {
     assert!(run.limit.slots() >= 40, "{}: {:?}", run.limit.slots(), run.causes());
 }
 
+/// As above, but a new call follows as soon as one ends, so that the limit is always full. It falls
+/// to a quarter, where calls show what is usual, and returns.
+#[test]
+fn limit_that_is_always_full_recovers_from_an_unreachable_tpot_objective() {
+    for output in [20, 40, 100, 300] {
+        let tpot = Some(Duration::from_millis(60));
+        let mut run = Run::new(&LimitSettings { max: 256, tpot, ..settings(Some(1_000)) });
+        let mut calls: Vec<Sample> = Vec::new();
+        let (began, took) = (run.now, Duration::from_millis(300 + (output - 1) * 66));
+        while run.now < began + 60 * took {
+            let idle = 40 - calls.len();
+            calls.extend(run.fill(CallKind { output, ..STREAM }, idle));
+            run.pass(50);
+            let Run { limit, now } = &mut run;
+            for call in calls.iter_mut().filter(|call| *now - call.sent.at >= Duration::from_millis(300)) {
+                limit.on_first_token(*now, call);
+            }
+            for call in calls.extract_if(.., |call| *now - call.sent.at >= took) {
+                limit.on_ended(*now, call, Ended::Completed { output });
+            }
+            let (slots, has_settled) = (limit.slots(), *now > began + 25 * took);
+            assert!(slots >= if has_settled { 40 } else { 8 }, "{output}: {slots} slots, {:?}", run.causes());
+        }
+    }
+}
+
 #[test]
 fn percentile_and_aimd_variants_work() {
     let percentile = Detector::Percentile(Percentile::default());

@@ -182,8 +182,14 @@ impl Limit {
     fn cut_both(&mut self, now: Instant, to: f64, cause: DecisionCause, previous_limit: usize) {
         self.last_breach_at = Some(now);
         self.discard_evidence(now);
-        // After a 429, the upstream itself has shown what it accepts.
-        let to = if cause == DecisionCause::Refused { to } else { self.load.limit_cut(to) };
+        let to = match cause {
+            // The upstream itself has shown what it accepts.
+            DecisionCause::Refused => to,
+            // How fast tokens come at best is seen only at a quarter of the peak if the limit is
+            // always full.
+            DecisionCause::Slow => self.load.limit_cut(self.slots.value, to),
+            _ => self.load.limit_cut(to, to),
+        };
         self.slots.cut(now, to, cause, [previous_limit, self.first_token_limit()]);
     }
 }
