@@ -29,5 +29,5 @@ pub mod vllm;
 pub use classify::{Class, Verdict, classify, classify_event};
 pub use observe::{End, Observer, Signal, Usage};
 pub use rate::RateHeaders;
-pub use request::{Dialect, RequestFacts, Route};
+pub use request::{Dialect, Purpose, RequestFacts};
 pub use sse::{Event, Scanner};

@@ -43,7 +43,7 @@ pub(crate) struct ActiveCall {
     index: usize,
 }
 
-/// The guard of a call that may still be sent to a fallback target. [`Active::none`] resolves only
+/// The guard of a call that may still be sent to a fallback target. [`Active::wait_until_idle`] resolves only
 /// after this guard is dropped.
 #[derive(Debug)]
 pub(crate) struct FallbackInProgress(Arc<Active>);
@@ -57,14 +57,14 @@ impl Active {
         ActiveCall { active: self.clone(), id, index }
     }
 
-    /// Delays [`Active::none`] until the returned guard is dropped, because a call may still be
+    /// Delays [`Active::wait_until_idle`] until the returned guard is dropped, because a call may still be
     /// sent to a fallback target. [`Active::count`] does not change.
     pub(crate) fn in_fallback(self: &Arc<Self>) -> FallbackInProgress {
         self.update_count(|count| count.in_fallback += 1);
         FallbackInProgress(self.clone())
     }
 
-    /// Changes the count, and wakes those that wait for [`Active::none`] if nothing is left.
+    /// Changes the count, and wakes those that wait for [`Active::wait_until_idle`] if nothing is left.
     fn update_count(&self, change: impl FnOnce(&mut Count)) {
         self.count.send_if_modified(|count| {
             change(count);
@@ -81,7 +81,7 @@ impl Active {
     ///
     /// # Cancel safety
     /// Dropping the future has no effect.
-    pub(crate) async fn none(&self) {
+    pub(crate) async fn wait_until_idle(&self) {
         // Fails only if the sender is dropped, and `self` owns it.
         let _ = self.count.subscribe().wait_for(|count| count.total() == 0).await;
     }

@@ -31,7 +31,7 @@ use crate::placement::{Affinity, Wants};
 use crate::schedule::Ticket;
 use crate::target::{KeyedCooldowns, Target};
 use tidegate_policy::outcome::FailureCause;
-use tidegate_protocol::request::{RequestFacts, Route};
+use tidegate_protocol::request::{Purpose, RequestFacts};
 use tidegate_tokens::Demand;
 
 /// One call. The layers share it through the extensions of the request.
@@ -133,7 +133,7 @@ impl Call {
         identity.timeouts = identity.timeouts.limited();
         let (target, own_deadline) = (&identity.target, identity.deadline);
         let configured = target.config().deadline;
-        let is_inference = identity.facts.route == Route::Inference;
+        let is_inference = identity.facts.purpose == Purpose::Inference;
         let longest = match own_deadline {
             // An upload may take longer than the default allows for a response.
             Some(_) if configured == DEFAULT_DEADLINE && !is_inference => duration::MAX,
@@ -263,7 +263,7 @@ impl Call {
 
     /// Returns `true` if the call runs a model, and therefore needs a slot.
     pub fn is_inference(&self) -> bool {
-        self.0.identity.facts.route == Route::Inference
+        self.0.identity.facts.purpose == Purpose::Inference
     }
 
     /// Returns `true` if limits apply to the call, because the mode is `enforce`.
@@ -324,7 +324,7 @@ impl Call {
         let wait = of_lane.or(config.wait).into_iter().chain(identity.timeouts.pool).min();
         let demand = self.demand(exact_input);
         let exact = demand.exact.then_some(demand.input);
-        let forecast = target.expected().forecast(&identity.facts, &identity.tenant, exact);
+        let forecast = target.estimates().forecast(&identity.facts, &identity.tenant, exact);
         let wants = identity
             .affinity
             .clone()
@@ -340,9 +340,9 @@ impl Call {
             demand,
             forecast,
             streams: identity.facts.stream,
-            cost: target.expected().cost(&demand),
+            cost: target.estimates().cost(&demand),
             wants,
-            charged: queue.charged,
+            queue_tag: queue.queue_tag,
             is_accepted: false,
         }
     }
@@ -362,15 +362,15 @@ impl Call {
     /// Waits until the first lookup of the pool's replicas has finished, at most until the
     /// deadline. Returns immediately if the target is not a pool, or if its replicas are not
     /// discovered by DNS.
-    pub(crate) async fn replicas_known(&self) {
+    pub(crate) async fn wait_for_first_lookup(&self) {
         let left = self.deadline().saturating_duration_since(clock::now());
-        self.target().replicas_known(left).await;
+        self.target().wait_for_first_lookup(left).await;
     }
 
     /// Returns the current estimate of the input and output tokens of the call. `exact_input`, the
     /// counted input tokens, replaces their estimate.
     fn demand(&self, exact_input: Option<u64>) -> Demand {
-        let demand = self.target().expected().demand(self.facts(), self.tenant());
+        let demand = self.target().estimates().demand(self.facts(), self.tenant());
         match exact_input {
             Some(input) => Demand { input, exact: true, ..demand },
             None => demand,

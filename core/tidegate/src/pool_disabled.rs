@@ -30,7 +30,7 @@ impl TargetPool {
         match *self {}
     }
 
-    pub(crate) async fn replicas_known(&self, _: Duration) {
+    pub(crate) async fn wait_for_first_lookup(&self, _: Duration) {
         match *self {}
     }
 

@@ -9,7 +9,7 @@ use super::prior_length::{AnswerLength, answer_length};
 use super::regression::{Line, Regression};
 use super::weighted_average::{Average, WARM_COUNT};
 use tidegate_protocol::prompt::{MESSAGE_TOKENS, Prompt, Task};
-use tidegate_protocol::{RequestFacts, Route, Usage};
+use tidegate_protocol::{Purpose, RequestFacts, Usage};
 
 /// The maximum number of entries that [`Estimator`] keeps about input: one per model, and one per
 /// model and tenant.
@@ -157,9 +157,9 @@ impl Estimator {
 
     /// Returns the expected tokens of a call before it is sent.
     ///
-    /// A call that runs no model ([`Route::Bypass`]) has a demand of 0.
+    /// A call that runs no model ([`Purpose::Other`]) has a demand of 0.
     pub fn demand(&self, facts: &RequestFacts, tenant: &str) -> Demand {
-        if facts.route == Route::Bypass {
+        if facts.purpose == Purpose::Other {
             return Demand::default();
         }
         let prompt = facts.prompt.unwrap_or_default();
@@ -214,9 +214,9 @@ impl Estimator {
     ///
     /// `usage` covers all answers of the call. `sample` is the one that was passed to
     /// [`Estimator::observe`] for the same attempt, or a new one. A call that runs no model
-    /// ([`Route::Bypass`]) changes nothing.
+    /// ([`Purpose::Other`]) changes nothing.
     pub fn learn(&mut self, facts: &RequestFacts, tenant: &str, sample: &mut LengthSample, usage: &Usage) {
-        if facts.route == Route::Bypass {
+        if facts.purpose == Purpose::Other {
             return;
         }
         self.learn_input(facts, tenant, usage);
@@ -279,7 +279,7 @@ impl Estimator {
         let length = tokens.div_ceil(answers);
         sample.mark_counted(length, answers);
         // An answer is never empty, and a call that runs no model has none.
-        if tokens == 0 || prompt.all_answers() > MAX_ANSWERS || facts.route == Route::Bypass {
+        if tokens == 0 || prompt.all_answers() > MAX_ANSWERS || facts.purpose == Purpose::Other {
             return;
         }
         let AnswerLength::Learned(_) = answer_length(facts.task, &prompt) else { return };

@@ -100,12 +100,12 @@ impl Ours {
 }
 
 impl Ours {
-    fn queue(&mut self, now: Duration, id: usize, call: &Call, charged: Option<Tag>) {
+    fn queue(&mut self, now: Duration, id: usize, call: &Call, queue_tag: Option<Tag>) {
         let (now, queued_at) = (self.began + now, self.began + call.at);
         let ticket = Ticket {
             lane: call.lane,
             cost: call.cost(),
-            charged,
+            queue_tag,
             ..Ticket::new(
                 Arc::from(format!("t{}", call.tenant)),
                 queued_at,
@@ -140,9 +140,9 @@ impl Order for Ours {
         let name = self.scheduler.preempt(self.began + now)?;
         let id = self.grants.iter().find(|(_, grant)| grant.id == name).map(|(id, _)| *id)?;
         let grant = self.grants.remove(&id)?;
-        let charged = Some(grant.charged());
+        let queue_tag = Some(grant.queue_tag());
         self.scheduler.release(self.began + now, grant);
-        self.queue(now, id, calls.get(id)?, charged);
+        self.queue(now, id, calls.get(id)?, queue_tag);
         Some(id)
     }
 }

@@ -275,16 +275,16 @@ impl Play {
         self.scheduler.on_failure(now, &mut held.grant, number, Failure::Other, failure, self.rng.f64());
         self.troubled = self.troubled.max(self.now + 2.0 * delay + WAY_BACK);
         self.found.cooled += 1;
-        let charged = held.grant.charged();
+        let queue_tag = held.grant.queue_tag();
         self.accounts.end(self.now, number, held.sent);
         self.scheduler.release(now, held.grant);
-        self.again(held.ticket, charged);
+        self.again(held.ticket, queue_tag);
     }
 
-    fn again(&mut self, ticket: Ticket, charged: Tag) {
+    fn again(&mut self, ticket: Ticket, queue_tag: Tag) {
         self.settle();
         self.found.retried += 1;
-        self.ask(Ticket { charged: Some(charged), ..ticket });
+        self.ask(Ticket { queue_tag: Some(queue_tag), ..ticket });
     }
 
     fn leave(&mut self) {
@@ -334,10 +334,10 @@ impl Play {
         };
         let Some(held) = self.held.remove(&number) else { return };
         self.found.reclaimed += 1;
-        let charged = held.grant.charged();
+        let queue_tag = held.grant.queue_tag();
         self.accounts.end(self.now, number, held.sent);
         self.scheduler.release(self.at(), held.grant);
-        self.again(held.ticket, charged);
+        self.again(held.ticket, queue_tag);
     }
 
     /// Advances the time to `until`, in the steps that the scheduler's timers require.

@@ -50,12 +50,12 @@ pub struct Ticket {
     /// What the call requires of its replica, such as a model, and the replicas that it should
     /// avoid. `None`: any replica may take it. Ignored unless the target is a pool.
     pub wants: Option<Box<Wants>>,
-    /// For a retry, the value of [`Grant::charged`](super::Grant::charged) of the call's first
+    /// For a retry, the value of [`Grant::queue_tag`](super::Grant::queue_tag) of the call's first
     /// attempt; otherwise `None`. A retry keeps its position in fair queueing, may wait even if the
     /// queue is full or the target refuses calls instead of queueing them (unless
     /// [`SchedulerSettings::has_fallback`](super::SchedulerSettings::has_fallback)), and is charged
     /// like any attempt.
-    pub charged: Option<Tag>,
+    pub queue_tag: Option<Tag>,
     /// Whether the call was accepted before, and has waited for something else than a slot since.
     /// Like a retry, such a call may wait even if the queue is full. The default is `false`.
     pub is_accepted: bool,
@@ -78,7 +78,7 @@ impl Ticket {
             streams: false,
             cost: 1.0,
             wants: None,
-            charged: None,
+            queue_tag: None,
             is_accepted: false,
         }
     }
@@ -86,7 +86,7 @@ impl Ticket {
     /// Returns `true` if the call may wait even if the queue is full: it is a retry, or was
     /// accepted before.
     pub fn ignores_queue_size(&self) -> bool {
-        self.charged.is_some() || self.is_accepted
+        self.queue_tag.is_some() || self.is_accepted
     }
 }
 

@@ -59,8 +59,8 @@ impl Grant {
     }
 
     /// Returns the start tag in fair queueing. A retry of the call must carry it in
-    /// [`Ticket::charged`](super::Ticket::charged).
-    pub fn charged(&self) -> Tag {
+    /// [`Ticket::queue_tag`](super::Ticket::queue_tag).
+    pub fn queue_tag(&self) -> Tag {
         self.tenant.tag
     }
 

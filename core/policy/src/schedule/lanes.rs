@@ -66,7 +66,7 @@ pub(super) struct Head {
     /// When the call was first queued.
     pub(super) age: Instant,
     /// The start tag of the call's first dispatch, or `None` if the call is not a retry.
-    pub(super) charged: Option<Tag>,
+    pub(super) queue_tag: Option<Tag>,
     /// The cost of the call in fair queueing. See [`Ticket::cost`].
     pub(super) cost: f64,
     /// The weight of the tenant in fair queueing.
@@ -128,7 +128,7 @@ impl ReadyLines {
     pub(super) fn lines_before(&self, tenant: TenantId, weight: f64, line: &Line, ticket: &Ticket) -> usize {
         let key_now = || {
             let since = self.entry(ticket.cost / weight);
-            let tag = ticket.charged.unwrap_or_else(|| line.account.start(since));
+            let tag = ticket.queue_tag.unwrap_or_else(|| line.account.start(since));
             LineKey { tag, age: ticket.queued_at, tenant }
         };
         self.by_tag.rank(&line.position.map_or_else(key_now, |position| position.key))
@@ -226,7 +226,7 @@ impl Lanes {
         let before = line.position;
         let entry = || self.lane(lane).entry(head.cost / head.weight);
         let since = before.map_or_else(entry, |position| position.since);
-        let tag = head.charged.unwrap_or_else(|| line.account.start(since));
+        let tag = head.queue_tag.unwrap_or_else(|| line.account.start(since));
         let key = LineKey { tag, age: head.age, tenant };
         line.position = Some(LinePosition { key, since, head });
         let ready = self.lane_mut(lane);

@@ -94,7 +94,7 @@ impl<W> Queue<W> {
     ) -> WaiterId {
         let order = self.order_of(&ticket);
         let lane = ticket.lane;
-        let is_fresh = ticket.charged.is_none();
+        let is_fresh = ticket.queue_tag.is_none();
         let budget_ends = ticket.wait.map(|wait| clock.saturating_add(wait));
         let waiter = Waiter { who, tenant: id, ticket, needs, order, since: clock, budget_ends };
         let call = self.waiters.insert(waiter);
@@ -124,7 +124,7 @@ impl<W> Queue<W> {
             let line = &mut tenant.lines[lane as usize];
             line.calls.remove(&(waiter.order, id));
             self.load.on_dequeue(lane, &waiter.needs.need, line.calls.len(), tenant.weight);
-            if waiter.ticket.charged.is_none() {
+            if waiter.ticket.queue_tag.is_none() {
                 line.fresh -= 1;
                 self.update_shed_candidate(waiter.tenant, lane);
             }
@@ -176,8 +176,8 @@ impl<W> Queue<W> {
                 return Some(Head { least, calls, ..head });
             }
             let ticket = &self.waiters.get(call)?.ticket;
-            let Ticket { queued_at: age, charged, cost, .. } = *ticket;
-            Some(Head { call, needs, age, charged, cost, weight: tenant.weight, least, calls })
+            let Ticket { queued_at: age, queue_tag, cost, .. } = *ticket;
+            Some(Head { call, needs, age, queue_tag, cost, weight: tenant.weight, least, calls })
         });
         self.lanes.place(lane, id, line, head);
     }
@@ -287,7 +287,7 @@ impl<W> Queue<W> {
             return None;
         }
         let mut calls = (0..line.calls.len()).rev().filter_map(|at| Some(line.calls.nth(at)?.1));
-        calls.find(|call| self.waiters.get(*call).is_some_and(|waiter| waiter.ticket.charged.is_none()))
+        calls.find(|call| self.waiters.get(*call).is_some_and(|waiter| waiter.ticket.queue_tag.is_none()))
     }
 }
 

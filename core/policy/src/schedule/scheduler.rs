@@ -354,7 +354,7 @@ impl<W> Scheduler<W> {
     /// Returns `true` if a call is a retry that may wait although others may not: it cannot go to
     /// another target.
     pub(super) fn is_waiting_retry(&self, ticket: &Ticket) -> bool {
-        ticket.charged.is_some() && !(self.refuses() && self.settings.has_fallback)
+        ticket.queue_tag.is_some() && !(self.refuses() && self.settings.has_fallback)
     }
 
     /// Returns until when the upstream asked callers to wait, or `None` if it did not, or if it is

@@ -43,7 +43,7 @@ impl<W> Queue<W> {
         let line = &mut tenant.lines[lane as usize];
         let entry = || self.lanes.lane(lane).entry(cost / tenant.weight);
         let since = line.position.map_or_else(entry, |position| position.since);
-        charge.tag = ticket.charged.unwrap_or_else(|| line.account.start(since));
+        charge.tag = ticket.queue_tag.unwrap_or_else(|| line.account.start(since));
         // A call of a line in debt may have overtaken calls that do not fit.
         let out_of_turn = out_of_turn || self.lanes.lane(lane).time.is_in_debt(&line.account);
         let first = if out_of_turn { self.lanes.lane(lane).first_tag_but(id) } else { None };

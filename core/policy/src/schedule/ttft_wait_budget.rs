@@ -77,7 +77,7 @@ impl ObjectiveWait {
     /// if its lane has no objective that bounds the wait, and for retries: their objective was
     /// missed by the failure, not by the queue.
     pub(super) fn budget(&self, ticket: &Ticket) -> Option<Duration> {
-        let objective = self.objectives[ticket.lane as usize].filter(|_| ticket.charged.is_none())?;
+        let objective = self.objectives[ticket.lane as usize].filter(|_| ticket.queue_tag.is_none())?;
         Some(self.max_wait(objective, ticket))
     }
 

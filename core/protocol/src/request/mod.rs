@@ -53,22 +53,22 @@ pub enum Dialect {
     Other,
 }
 
-/// Whether a call passes through admission.
+/// What a call is for, which decides whether it passes through admission.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Route {
+pub enum Purpose {
     /// The call runs a model, or may run one. It waits for a slot.
     #[default]
     Inference,
     /// The call is known to run no model (for example files, models, batches or token counting). It
     /// bypasses the queue.
-    Bypass,
+    Other,
 }
 
 /// The facts of a request that admission and the observer use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestFacts {
-    /// Whether the call waits for a slot.
-    pub route: Route,
+    /// What the call is for. Calls that run no model do not wait for a slot.
+    pub purpose: Purpose,
     /// The format of the response.
     pub dialect: Dialect,
     /// The model named in the path (Azure deployments, Gemini, Bedrock), otherwise the one named in
@@ -107,11 +107,11 @@ impl RequestFacts {
         if method != Method::POST {
             // No provider runs a model with another method.
             let repeatable = method.is_idempotent();
-            return Self { route: Route::Bypass, repeatable, ..Self::unknown() };
+            return Self { purpose: Purpose::Other, repeatable, ..Self::unknown() };
         }
         let Path { mut facts, model, needs_inputs } = Path::read(uri.path());
         facts.model = model.and_then(|model| parse_model(&percent_decode_str(model).decode_utf8_lossy()));
-        if facts.route == Route::Bypass {
+        if facts.purpose == Purpose::Other {
             return facts;
         }
         let is_form = multipart::is_multipart(headers);

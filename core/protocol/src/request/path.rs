@@ -1,8 +1,8 @@
-//! Reads the facts of a request that its URL path states: route, dialect, task and model.
+//! Reads the facts of a request that its URL path states: purpose, dialect, task and model.
 
 use std::ops::Range;
 
-use super::{Dialect, RequestFacts, Route};
+use super::{Dialect, Purpose, RequestFacts};
 use crate::{base_url::is_version, json_edit::range_of, prompt::Task};
 
 /// Returns the byte range of the model's name in a URL path, or `None` if the path names no model.
@@ -42,7 +42,7 @@ impl<'a> Path<'a> {
 
     /// Creates the facts of an endpoint that runs no model.
     pub(super) fn bypass() -> Self {
-        RequestFacts { route: Route::Bypass, ..RequestFacts::unknown() }.into()
+        RequestFacts { purpose: Purpose::Other, ..RequestFacts::unknown() }.into()
     }
 
     /// Creates the facts of Mistral's conversations, which run a model. OpenAI's conversations have

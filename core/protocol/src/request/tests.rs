@@ -157,10 +157,10 @@ fn decompression_is_limited_to_one_mebibyte() {
 
 #[test]
 fn conversation_bypasses_admission_only_if_its_body_is_known() {
-    let route = |body| read("/v1/conversations", &[], body).route;
-    assert_eq!(route(Some(&b"{}"[..])), Route::Bypass);
-    assert_eq!(route(Some(br#"{"inputs": "hi"}"#)), Route::Inference);
-    assert_eq!(route(None), Route::Inference);
+    let purpose = |body| read("/v1/conversations", &[], body).purpose;
+    assert_eq!(purpose(Some(&b"{}"[..])), Purpose::Other);
+    assert_eq!(purpose(Some(br#"{"inputs": "hi"}"#)), Purpose::Inference);
+    assert_eq!(purpose(None), Purpose::Inference);
 }
 
 const FORM: &str = "multipart/form-data; boundary=\"xyz\"";

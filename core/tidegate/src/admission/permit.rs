@@ -43,8 +43,8 @@ impl Permit {
     /// Returns the fair-queue tag of the call, which determines its position in the queue. A retry
     /// reuses the tag, so that it is not queued behind newer calls. `None` only while the permit is
     /// being dropped.
-    pub fn charged(&self) -> Option<Tag> {
-        self.grant.as_deref().map(Grant::charged)
+    pub fn queue_tag(&self) -> Option<Tag> {
+        self.grant.as_deref().map(Grant::queue_tag)
     }
 
     /// Returns the replica of the slot. `None` if the target is not a pool.

@@ -47,7 +47,7 @@ pub(super) struct CallState {
 pub(crate) struct QueueState {
     /// The fair-queue tag of the call, which determines its position in the queue and is reused by
     /// a retry. `None` before the first attempt was admitted.
-    pub(crate) charged: Option<Tag>,
+    pub(crate) queue_tag: Option<Tag>,
     /// The id of the call in the queue of its target, from its latest wait. `None` if it has not
     /// been queued.
     pub(crate) waiter: Option<WaiterId>,
@@ -165,7 +165,7 @@ impl Call {
 
     /// Returns the input and output tokens that were expected for the latest attempt when it was
     /// queued. If no attempt was queued, returns the current estimate.
-    pub(crate) fn expected(&self) -> Demand {
+    pub(crate) fn expected_demand(&self) -> Demand {
         self.queue().demand.unwrap_or_else(|| self.demand(self.exact_input()))
     }
 

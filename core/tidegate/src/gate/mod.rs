@@ -226,7 +226,7 @@ impl Gate {
         context: &Context,
         yield_slot: bool,
     ) -> Result<PendingToolPermit, Error> {
-        self.0.identify.open()?;
+        self.0.identify.check_accepting()?;
         self.0.tools.ask(name, self.0.identify.tenant(context), context, self.mode(), yield_slot)
     }
 
@@ -251,7 +251,7 @@ impl Gate {
         if self.mode() == Mode::Off {
             return Ok(Slot::empty());
         }
-        self.0.identify.open()?;
+        self.0.identify.check_accepting()?;
         let call =
             self.0.identify.call((target, None), RequestFacts::unknown(), context, Timeouts::default(), None);
         Slot::acquire(call, self.0.log.clone(), &self.0.active).await
@@ -405,7 +405,7 @@ impl Gate {
         let targets = self.0.identify.targets();
         Snapshot {
             mode: self.mode().as_str(),
-            draining: self.0.identify.open().is_err(),
+            draining: self.0.identify.check_accepting().is_err(),
             active: self.0.active.count(),
             targets: targets
                 .iter()
@@ -499,7 +499,7 @@ impl Gate {
     /// Dropping the future stops the wait. The gate continues to reject new calls.
     pub async fn drain(&self, patience: Duration) -> usize {
         self.0.identify.close();
-        let _ = tokio::time::timeout(patience, self.0.active.none()).await;
+        let _ = tokio::time::timeout(patience, self.0.active.wait_until_idle()).await;
         for target in self.0.identify.targets() {
             target.drain();
         }

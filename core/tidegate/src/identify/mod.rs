@@ -84,7 +84,7 @@ impl Identify {
     ///
     /// # Errors
     /// `Refused` with the reason `Draining` if the gate drains.
-    pub(crate) fn open(&self) -> Result<(), Error> {
+    pub(crate) fn check_accepting(&self) -> Result<(), Error> {
         if !self.draining.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -96,7 +96,7 @@ impl Identify {
     /// # Errors
     /// `Refused` if the gate drains.
     pub(crate) fn identify(&self, request: &mut Request<RequestBody>) -> Result<(), Error> {
-        self.open()?;
+        self.check_accepting()?;
         let body = request.body().bytes().map(|bytes| &bytes[..]);
         let facts = RequestFacts::read(request.method(), request.uri(), request.headers(), body);
         let (target, key) = self.registry.target(request.uri(), request.headers(), &facts);

@@ -22,7 +22,7 @@ use crate::share::Share;
 use crate::target::{Target, key_of};
 use crate::transport::Transport;
 use crate::unknown_name::unknown_name;
-use tidegate_protocol::request::{RequestFacts, Route};
+use tidegate_protocol::request::{Purpose, RequestFacts};
 
 /// Maximum number of targets that are created for requests without a configured target, in addition
 /// to the target `others`.
@@ -203,7 +203,7 @@ impl Registry {
             let target = found.entry(key).or_insert(UnconfiguredTarget::new(target)).touch(now);
             // The log may call back into the gate.
             drop(found);
-            if facts.route == Route::Inference {
+            if facts.purpose == Purpose::Inference {
                 self.report_unmatched(uri, model);
             }
             return (target, None);
@@ -229,7 +229,7 @@ impl Registry {
         }
         let credential = self.hasher.hash_one(stable_credential(uri, headers));
         let key = key_of(credential, self.hasher.hash_one(facts.model.as_deref()));
-        if facts.route == Route::Inference {
+        if facts.purpose == Purpose::Inference {
             target.on_key(key);
         }
         Some(key)

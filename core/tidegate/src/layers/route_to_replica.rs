@@ -38,7 +38,7 @@ impl<S: InnerService> Middleware<S> for PoolLayer {
         }
         let mut inner = take_ready(inner);
         Box::pin(async move {
-            call.replicas_known().await;
+            call.wait_for_first_lookup().await;
             route(&call, call.target().admission().pick_without_slot(), &mut request)?;
             inner.call(request).await
         })

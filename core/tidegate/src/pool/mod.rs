@@ -3,7 +3,7 @@
 //! This module makes no decisions. [`crate::placement`] determines what is polled and what the
 //! results mean, and the scheduler selects the replica of each call.
 //!
-//! Each pool has one background task ([`HealthChecker`]). The first call starts the task, and the
+//! Each pool has one background task ([`ReplicaMonitor`]). The first call starts the task, and the
 //! task ends 10 s after the last call has ended. The task uses the gate's own transport, even if
 //! calls bring their own, and bypasses all queues. It has only a weak reference to the gate's
 //! state, and ends when the gate is dropped.
@@ -13,10 +13,10 @@ mod check;
 mod dns;
 mod engine_monitor;
 mod file;
-mod health_checker;
 mod poll_task;
 mod poller;
 mod private_host;
+mod replica_monitor;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -27,9 +27,9 @@ use std::time::Duration;
 use address::Addresses;
 pub use check::{PoolCheck, ReplicaCheck};
 pub(crate) use engine_monitor::{EngineMonitor, Engines};
-use health_checker::HealthChecker;
 use http::header::HOST;
 use http::{Request, Uri};
+use replica_monitor::ReplicaMonitor;
 
 use crate::admission::Admission;
 use crate::body::RequestBody;
@@ -45,7 +45,7 @@ pub(crate) struct TargetPool {
     source: ReplicaSource,
     addresses: Addresses,
     /// The task that discovers and polls the replicas. Empty before [`TargetPool::start`].
-    health_checker: OnceLock<HealthChecker>,
+    replica_monitor: OnceLock<ReplicaMonitor>,
 }
 
 impl TargetPool {
@@ -56,7 +56,7 @@ impl TargetPool {
             admission.set_members(members);
         }
         let addresses = Addresses::new(config);
-        Some(Self { admission: admission.clone(), source, addresses, health_checker: OnceLock::new() })
+        Some(Self { admission: admission.clone(), source, addresses, replica_monitor: OnceLock::new() })
     }
 
     /// Enables the discovery and polling of the replicas over `transport`, which run while calls
@@ -71,16 +71,16 @@ impl TargetPool {
         transport: &Transport,
         acting: bool,
     ) -> Result<(), Error> {
-        let checker = HealthChecker::new(&self.admission, config, transport.clone(), acting)?;
+        let checker = ReplicaMonitor::new(&self.admission, config, transport.clone(), acting)?;
         // A gate starts its pools once, so this never replaces a checker.
-        let _ = self.health_checker.set(checker);
+        let _ = self.replica_monitor.set(checker);
         Ok(())
     }
 
     /// Records that a call was made, which starts the discovery and polling of replicas if
     /// necessary.
     pub(crate) fn on_call(&self) {
-        if let Some(checker) = self.health_checker.get() {
+        if let Some(checker) = self.replica_monitor.get() {
             checker.on_call();
         }
     }
@@ -90,8 +90,8 @@ impl TargetPool {
     ///
     /// # Cancel safety
     /// Dropping the future has no effect.
-    pub(crate) async fn replicas_known(&self, timeout: Duration) {
-        if let Some(checker) = self.health_checker.get() {
+    pub(crate) async fn wait_for_first_lookup(&self, timeout: Duration) {
+        if let Some(checker) = self.replica_monitor.get() {
             checker.first_lookup(timeout).await;
         }
     }
@@ -99,13 +99,13 @@ impl TargetPool {
     /// Returns why the latest lookup of the replicas failed. `None` if it succeeded, or if replicas
     /// are not looked up. After a failure, the replicas found before stay in use.
     pub(crate) fn problem(&self) -> Option<String> {
-        self.health_checker.get()?.problem()
+        self.replica_monitor.get()?.problem()
     }
 
     /// Asks each replica of the pool for its health and its models. See
     /// [`Gate::check_replicas`](crate::Gate::check_replicas).
     pub(crate) async fn check(&self) -> PoolCheck {
-        let replicas = match self.health_checker.get() {
+        let replicas = match self.replica_monitor.get() {
             Some(checker) => checker.check(&self.admission).await,
             None => Vec::new(),
         };
@@ -181,7 +181,7 @@ impl TargetPool {
     ) -> Result<(), Error> {
         if !matches!(self.source, ReplicaSource::Listed(_)) {
             self.on_call();
-            self.replicas_known(timeout).await;
+            self.wait_for_first_lookup(timeout).await;
         }
         let replicas = self.admission.replicas();
         let urls: Vec<&Arc<str>> = replicas

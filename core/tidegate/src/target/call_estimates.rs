@@ -25,7 +25,7 @@ const TPOT: f64 = 0.03;
 const MAX_COST: f64 = (1_u64 << 40) as f64;
 
 /// The learned estimates of one target: the tokens, the KV-cache memory and the cost of a call.
-pub(crate) struct Expected {
+pub(crate) struct CallEstimates {
     /// The rule by which costs are computed. Never `Auto`, which is resolved at creation.
     rule: CostRule,
     /// `true` if KV-cache memory is accounted for, even if its size is not known yet.
@@ -42,7 +42,7 @@ struct Speed {
     tpot: f64,
 }
 
-impl Expected {
+impl CallEstimates {
     pub(super) fn new(config: &TargetConfig) -> Self {
         // The replicas of a pool report their sizes later, and the unit of costs cannot change
         // then.
@@ -83,9 +83,9 @@ impl Expected {
         if !self.tracks_memory.load(Ordering::Relaxed) {
             return Forecast::default();
         }
-        let (expected, facts, tenant) = (self.clone(), facts.clone(), tenant.clone());
+        let (estimates, facts, tenant) = (self.clone(), facts.clone(), tenant.clone());
         Forecast::deferred(move || {
-            let estimator = expected.estimator.lock();
+            let estimator = estimates.estimator.lock();
             let forecast = Forecast::from(&estimator.output(&facts, &tenant))
                 .with_input(exact.unwrap_or_else(|| estimator.demand(&facts, &tenant).input));
             if facts.stream { forecast } else { forecast.non_streaming() }
@@ -96,12 +96,12 @@ impl Expected {
     /// tenant, at most [`MAX_COST`]. The unit depends on the cost rule: calls, tokens, or KV-cache
     /// memory times time.
     pub(crate) fn cost(&self, demand: &Demand) -> f64 {
-        self.charged(demand.input, demand.output, None).min(MAX_COST)
+        self.actual_cost(demand.input, demand.output, None).min(MAX_COST)
     }
 
     /// Returns the cost of a call with these numbers of tokens, which fair queueing charges to its
     /// tenant. `held` is the time for which the call held its slot, or `None` to use an estimate.
-    pub(crate) fn charged(&self, input: u64, output: u64, held: Option<SlotTime>) -> f64 {
+    pub(crate) fn actual_cost(&self, input: u64, output: u64, held: Option<SlotTime>) -> f64 {
         match self.rule {
             CostRule::Calls => 1.0,
             CostRule::Tokens | CostRule::Auto => (input.saturating_add(output)).max(1) as f64,
@@ -186,15 +186,15 @@ mod tests {
     /// Returns the peak of KV-cache memory, in tokens, that is planned for one call after 200
     /// responses. One in ten of the responses has 2,000 output tokens, the others have 10.
     fn planned_peak(config: &TargetConfig) -> u64 {
-        let (expected, tenant) = (Arc::new(Expected::new(config)), Arc::from("a"));
+        let (estimates, tenant) = (Arc::new(CallEstimates::new(config)), Arc::from("a"));
         for round in 0..200 {
             let output = if round % 10 == 0 { 2_000 } else { 10 };
             let usage = Usage { input: 20, output, ..Usage::default() };
-            expected.learn(&facts(), &tenant, &mut LengthSample::default(), &usage, None);
+            estimates.learn(&facts(), &tenant, &mut LengthSample::default(), &usage, None);
         }
-        let demand = expected.demand(&facts(), &tenant);
+        let demand = estimates.demand(&facts(), &tenant);
         let mut kv = Kv::new(100_000, 0.0);
-        let forecast = expected.forecast(&facts(), &tenant, None);
+        let forecast = estimates.forecast(&facts(), &tenant, None);
         let _place = kv.admit(&demand, forecast, Prefix::default(), Progress::default());
         kv.view().peak
     }
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn targets_with_memory_are_charged_memory_times_time_and_others_tokens() {
-        let rule = |config: &TargetConfig| Expected::new(config).rule;
+        let rule = |config: &TargetConfig| CallEstimates::new(config).rule;
         let single = TargetConfig::new("a");
         assert_eq!(rule(&single), CostRule::Tokens);
         assert_eq!(rule(&TargetConfig { kv_tokens: Some(1), ..single.clone() }), CostRule::Kv);

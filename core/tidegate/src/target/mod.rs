@@ -20,7 +20,7 @@ use crate::schedule::{SchedulerSettings, SchedulerView};
 use crate::share::Share;
 use crate::transport::Transport;
 
-pub(crate) use call_estimates::{Expected, SlotTime};
+pub(crate) use call_estimates::{CallEstimates, SlotTime};
 pub(crate) use keyed_cooldowns::{KeyedCooldowns, key_of};
 use keyed_cooldowns::{KeysChange, is_other_model};
 /// A destination of model calls with its own capacity, such as a provider or a pool of servers.
@@ -28,7 +28,7 @@ pub(crate) struct Target {
     config: TargetConfig,
     admission: Arc<Admission>,
     retries: Mutex<RetryBudget>,
-    expected: Arc<Expected>,
+    estimates: Arc<CallEstimates>,
     /// The replicas. `None` if the target is not a pool.
     pool: Option<TargetPool>,
     /// Reads the metrics of the engine. `None` if the target is a pool, or if they are not read.
@@ -67,11 +67,11 @@ impl Target {
         let hints = Hints::for_target(&config, &settings);
         let admission = Admission::new(config.name.clone(), &settings, budgets, kv, hints);
         let retries = Mutex::new(RetryBudget::new(config.retry.ratio, config.retry.reserve, now));
-        let expected = Arc::new(Expected::new(&config));
+        let estimates = Arc::new(CallEstimates::new(&config));
         let pool = TargetPool::new(&config, &admission);
-        let engine = EngineMonitor::new(&config, &admission, expected.tracks_memory());
+        let engine = EngineMonitor::new(&config, &admission, estimates.tracks_memory());
         let keyed_cooldowns = pool.is_none().then(KeyedCooldowns::new);
-        Self { config, admission, retries, expected, pool, engine, metrics, keyed_cooldowns }
+        Self { config, admission, retries, estimates, pool, engine, metrics, keyed_cooldowns }
     }
 
     /// Returns the pool of the target, with its replicas. `None` if the target is not a pool.
@@ -137,9 +137,9 @@ impl Target {
     /// Waits until the first DNS lookup of the pool's replicas has finished, at most `timeout`.
     /// Returns immediately if the target is not a pool, or if its replicas are not discovered by
     /// DNS.
-    pub(crate) async fn replicas_known(&self, timeout: Duration) {
+    pub(crate) async fn wait_for_first_lookup(&self, timeout: Duration) {
         if let Some(pool) = &self.pool {
-            pool.replicas_known(timeout).await;
+            pool.wait_for_first_lookup(timeout).await;
         }
     }
 
@@ -258,8 +258,8 @@ impl Target {
     }
 
     /// Returns the learned estimates of the tokens, memory and cost of calls.
-    pub(crate) fn expected(&self) -> &Arc<Expected> {
-        &self.expected
+    pub(crate) fn estimates(&self) -> &Arc<CallEstimates> {
+        &self.estimates
     }
 
     pub(crate) fn metrics(&self) -> &TargetMetrics {

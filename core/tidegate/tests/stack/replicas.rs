@@ -287,7 +287,7 @@ async fn replicas_are_polled_over_the_gates_own_transport() {
     assert_eq!((replica.others, replica.kv_usage), (Some(4.0), Some(0.5)));
     assert_eq!(replica.kv.unwrap().capacity, 16_000);
     assert_eq!(replica.models.unwrap(), [std::sync::Arc::<str>::from("m")]);
-    // The task of the health checker ends 10 s after the last call.
+    // The task of the replica monitor ends 10 s after the last call.
     tokio::time::sleep(30 * SECOND).await;
     let after = asked.lock().len();
     tokio::time::sleep(1_000 * SECOND).await;

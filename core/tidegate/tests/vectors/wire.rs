@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tidegate::protocol::observe::{End, Observer, Signal};
 use tidegate::protocol::prompt::Task;
-use tidegate::protocol::request::{Dialect, RequestFacts, Route};
+use tidegate::protocol::request::{Dialect, Purpose, RequestFacts};
 use tidegate::protocol::sse::{MAX_EVENT, Scanner};
 use tidegate::protocol::{Verdict, classify, classify_event};
 
@@ -105,9 +105,9 @@ fn request_facts_vectors() {
         let bytes = (!case.body.is_null()).then(|| body(&case.body));
         let facts = RequestFacts::read(&method, &uri, &header_map(&case.headers), bytes.as_deref());
         let found = json!({
-            "route": match facts.route {
-                Route::Inference => "inference",
-                Route::Bypass => "beside",
+            "route": match facts.purpose {
+                Purpose::Inference => "inference",
+                Purpose::Other => "beside",
             },
             "dialect": dialect_name(facts.dialect),
             "model": facts.model,

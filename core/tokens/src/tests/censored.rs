@@ -6,7 +6,7 @@ use super::super::learned_lengths::{BUCKETS, LengthCounts, LengthDistribution};
 use super::super::output_distribution::Output;
 use super::super::*;
 use super::learned::{Noise, call, near, tenant, usage};
-use tidegate_protocol::{RequestFacts, Route};
+use tidegate_protocol::{Purpose, RequestFacts};
 
 const MAX_TOKENS: u64 = 4_096;
 
@@ -309,7 +309,7 @@ fn mean_of_complete_answers_needs_no_prior() {
 
 #[test]
 fn calls_that_run_no_model_are_not_observed() {
-    let beside = RequestFacts { route: Route::Bypass, ..call(100, None) };
+    let beside = RequestFacts { purpose: Purpose::Other, ..call(100, None) };
     let mut estimator = Estimator::new();
     let cold = estimator.output(&call(100, None), &tenant("a")).mean();
     for _ in 0..50 {

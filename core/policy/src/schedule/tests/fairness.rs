@@ -66,7 +66,7 @@ fn run(habits: [Habit; 3], limit: usize, aging: Duration, seed: u64) -> Run {
         run.now = at;
         let fails = habits[who].fails;
         let retried = (fails > 0 && run.rng.u8(..fails) == 0)
-            .then(|| Ticket { charged: Some(grant.charged()), ..ticket });
+            .then(|| Ticket { queue_tag: Some(grant.queue_tag()), ..ticket });
         run.scheduler.release(at, grant);
         if let Some(ticket) = retried {
             run.waiting[who] += 1;
@@ -97,7 +97,7 @@ impl Run {
     fn dispatch(&mut self, habits: [Habit; 3]) {
         while let Some(((who, ticket), grant)) = self.scheduler.next(self.now) {
             self.waiting[who] -= 1;
-            if ticket.charged.is_none() {
+            if ticket.queue_tag.is_none() {
                 let mut work = *self.work.last().expect("the first");
                 work[who] += 1.0;
                 self.work.push(work);
@@ -296,7 +296,7 @@ fn attempts_of_a_failing_tenant(how: crate::adaptive::Ended, sent: bool) -> [usi
             grant.sent = true;
         }
         grant.outcome = if again { how } else { crate::adaptive::Ended::Completed { output: 1 } };
-        let retry = Ticket { charged: Some(grant.charged()), ..ticket(name, Lane::Standard, began) };
+        let retry = Ticket { queue_tag: Some(grant.queue_tag()), ..ticket(name, Lane::Standard, began) };
         scheduler.on_failure(
             now,
             &mut grant,

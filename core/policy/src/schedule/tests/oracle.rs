@@ -219,7 +219,7 @@ impl Oracle {
                     other.tenant == tenant && other.ticket.lane > call.ticket.lane && may_be_shed(other)
                 });
                 assert!(
-                    before < QUEUE || call.ticket.charged.is_some() || sheds,
+                    before < QUEUE || call.ticket.queue_tag.is_some() || sheds,
                     "the bound holds for new calls"
                 );
                 call.id = Some(self.scheduler.enqueue(self.now, call.ticket.clone(), call.number));
@@ -228,7 +228,7 @@ impl Oracle {
             }
             Err(refusal) => {
                 assert_eq!(refusal.position, before);
-                let new = call.ticket.charged.is_none();
+                let new = call.ticket.queue_tag.is_none();
                 match refusal.reason {
                     Reason::QueueFull => assert!(before >= QUEUE && new),
                     Reason::Deadline => assert!(call.ticket.deadline <= self.now),
@@ -298,7 +298,7 @@ impl Oracle {
         if outcome != Ended::Cancelled {
             grant.outcome = outcome;
         }
-        let charged = Some(grant.charged());
+        let queue_tag = Some(grant.queue_tag());
         self.scheduler.release(self.now, grant);
         self.model.release(self.now, &call, sent, outcome);
         let turned_away = matches!(outcome, Ended::Overloaded | Ended::Limited { .. });
@@ -309,7 +309,7 @@ impl Oracle {
         self.settle();
         if retries && again {
             let has_failed = call.ticket.has_failed || matches!(how, How::Failed(None));
-            self.arrive(call.tenant, Ticket { charged, has_failed, ..call.ticket }, tag);
+            self.arrive(call.tenant, Ticket { queue_tag, has_failed, ..call.ticket }, tag);
         }
     }
 
@@ -717,7 +717,7 @@ fn same_line(one: &Call, other: &Call) -> bool {
 }
 
 fn may_be_shed(call: &Call) -> bool {
-    call.ticket.charged.is_none() && call.ticket.lane > Lane::Interactive
+    call.ticket.queue_tag.is_none() && call.ticket.lane > Lane::Interactive
 }
 
 fn event() -> impl Strategy<Value = Event> {

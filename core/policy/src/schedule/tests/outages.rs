@@ -85,7 +85,7 @@ fn play(target: FailingTarget) -> Seen {
                 continue;
             }
             let _ = scheduler.on_failure(now, &mut grant, call, Failure::Other, None, 0.5);
-            ticket.charged = Some(grant.charged());
+            ticket.queue_tag = Some(grant.queue_tag());
             ticket.has_failed = true;
             scheduler.release(now, grant);
             if number < ATTEMPTS {
@@ -165,9 +165,9 @@ fn new_call_is_the_probe_if_only_failed_calls_wait() {
         scheduler.release(zero, grant);
         let fail = |scheduler: &mut Scheduler<u64>, now, mut grant: Box<Grant>, call| {
             let _ = scheduler.on_failure(now, &mut grant, call, Failure::Other, None, 0.0);
-            let charged = Some(grant.charged());
+            let queue_tag = Some(grant.queue_tag());
             scheduler.release(now, grant);
-            let retry = Ticket { charged, has_failed: true, ..ticket("a", lane, zero) };
+            let retry = Ticket { queue_tag, has_failed: true, ..ticket("a", lane, zero) };
             scheduler.enqueue(now, retry, call);
         };
         let grants: Vec<_> = (0..3).map(|_| admit(&mut scheduler, zero, &ticket("a", lane, zero))).collect();

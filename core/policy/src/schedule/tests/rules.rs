@@ -134,7 +134,7 @@ fn retry_that_can_fall_back_is_not_queued_by_a_target_that_refuses_calls() {
         let configured = SchedulerSettings { on_full: OnFull::Refuse, has_fallback, ..settings(1) };
         let mut scheduler: Scheduler<()> = Scheduler::new(&configured, now);
         let held = admit(&mut scheduler, now, &ticket("a", Lane::Standard, now));
-        let retry = Ticket { charged: Some(held.charged()), ..ticket("a", Lane::Standard, now) };
+        let retry = Ticket { queue_tag: Some(held.queue_tag()), ..ticket("a", Lane::Standard, now) };
         let refused = scheduler.try_admit(now, &retry).err();
         assert_eq!(refused.map(|refusal| refusal.reason), has_fallback.then_some(Reason::NoSlot));
         scheduler.release(now, held);
@@ -151,7 +151,7 @@ fn queue_bound_does_not_apply_to_retries() {
     let full = scheduler.try_admit(now, &ticket("a", Lane::Standard, now)).expect_err("full");
     assert_eq!((full.reason, full.position), (Reason::QueueFull, 1));
     queue(&mut scheduler, now, ticket("b", Lane::Standard, now), 2);
-    let retry = Ticket { charged: Some(grant.charged()), ..ticket("a", Lane::Standard, now - ms(10)) };
+    let retry = Ticket { queue_tag: Some(grant.queue_tag()), ..ticket("a", Lane::Standard, now - ms(10)) };
     queue(&mut scheduler, now, retry, 3);
     scheduler.release(now, grant);
     assert_eq!(draw(&mut scheduler, now), [3, 2, 1], "the retry first, by its age; then by turns");

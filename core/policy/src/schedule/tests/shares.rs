@@ -164,7 +164,7 @@ fn youngest_borrower_without_an_answer_is_preempted() {
     assert_eq!(scheduler.preempt(now), Some(held[1].id));
     assert_eq!(scheduler.preempt(now), None, "its floor is two");
     let preempted = held.remove(2);
-    let again = Ticket { charged: Some(preempted.charged()), ..ticket("hog", Lane::Standard, now) };
+    let again = Ticket { queue_tag: Some(preempted.queue_tag()), ..ticket("hog", Lane::Standard, now) };
     scheduler.release(now, preempted);
     let (who, vip) = scheduler.next(now).expect("the holder");
     assert_eq!(who, "vip");
@@ -245,7 +245,7 @@ fn preemption_does_not_block_others_from_the_last_slot() {
     for _ in 0..20 {
         grant.sent = true;
         if scheduler.preempt(now) == Some(grant.id) {
-            let again = Ticket { charged: Some(grant.charged()), ..ticket(who, Lane::Standard, now) };
+            let again = Ticket { queue_tag: Some(grant.queue_tag()), ..ticket(who, Lane::Standard, now) };
             scheduler.release(now, grant);
             scheduler.enqueue(now, again, who);
         } else {
@@ -319,7 +319,12 @@ fn youngest_call_of_the_longest_line_of_the_lowest_lane_is_shed() {
     {
         queue(&mut scheduler, now + ms(k as u64), ticket(tenant, lane, now + ms(k as u64)), who);
     }
-    queue(&mut scheduler, now, Ticket { charged: retry, ..ticket("a", Lane::Batch, now + ms(9)) }, "a retry");
+    queue(
+        &mut scheduler,
+        now,
+        Ticket { queue_tag: retry, ..ticket("a", Lane::Batch, now + ms(9)) },
+        "a retry",
+    );
     let batch = scheduler.try_admit(now, &ticket("c", Lane::Batch, now)).expect_err("nobody is below it");
     assert_eq!(batch.reason, Reason::QueueFull);
     assert_eq!(displaced(&mut scheduler, now, "c", Lane::Standard), Some("a batch 2"));
@@ -379,7 +384,7 @@ fn call_with_a_predicted_wait_that_is_too_long_is_refused() {
     assert!(matches!(scheduler.try_admit(now, &patient), Ok(None)));
     let urgent = Ticket { lane: Lane::Interactive, ..hopeless(now) };
     assert!(matches!(scheduler.try_admit(now, &urgent), Ok(None)), "its share comes at once");
-    let retry = Ticket { charged: Some(held.charged()), ..hopeless(now) };
+    let retry = Ticket { queue_tag: Some(held.queue_tag()), ..hopeless(now) };
     assert!(matches!(scheduler.try_admit(now, &retry), Ok(None)), "a retry may wait");
     // The end of a cool-down is not predicted.
     scheduler.on_failure(now, &mut held, 1, Failure::Other, Some(Duration::from_secs(5)), 0.0);

@@ -105,7 +105,7 @@ fn retries_are_not_bounded_by_the_objective() {
     let now = epoch();
     let mut scheduler = Scheduler::new(&SchedulerSettings::from(&target()), now);
     let first = admit(&mut scheduler, now, &ticket("tenant", Lane::Standard, now));
-    let retry = Ticket { charged: Some(first.charged()), ..ticket("tenant", Lane::Standard, now) };
+    let retry = Ticket { queue_tag: Some(first.queue_tag()), ..ticket("tenant", Lane::Standard, now) };
     queue(&mut scheduler, now, retry, ());
     assert!(scheduler.expired(now + ms(5_000)).is_empty());
     scheduler.release(now, first);

@@ -79,7 +79,7 @@ pub(crate) fn apply(call: &Call, permit: &mut Permit, outcome: &AttemptOutcome) 
 /// `sample` is what the estimator has already learned about the length of this response.
 pub(super) fn settle(call: &Call, permit: &mut Permit, exchange: &ExchangeRecord, sample: &mut LengthSample) {
     let (sent_at, now) = (exchange.sent_at(), clock::now());
-    let expected = call.target().expected();
+    let estimates = call.target().estimates();
     let held = Some(SlotTime {
         to_first_token: exchange.first_token_at().map(|first| first.saturating_duration_since(sent_at)),
         to_end: now.saturating_duration_since(sent_at),
@@ -87,24 +87,24 @@ pub(super) fn settle(call: &Call, permit: &mut Permit, exchange: &ExchangeRecord
     let (produced, Seen { usage, is_complete, .. }) = (exchange.deltas(), exchange.seen());
     // Some servers report zeros instead of what they did not count.
     let with_input = |usage: Usage| {
-        let input = if usage.input > 0 { usage.input } else { call.expected().input };
+        let input = if usage.input > 0 { usage.input } else { call.expected_demand().input };
         Usage { input, ..usage }
     };
     match usage.filter(|usage| usage.input > 0 || usage.output > 0) {
         Some(usage) if is_complete => {
-            expected.learn(call.facts(), call.tenant(), sample, &usage, held);
+            estimates.learn(call.facts(), call.tenant(), sample, &usage, held);
             let usage = with_input(usage);
-            permit.settle(&Settled { usage, cost: expected.charged(usage.input, usage.output, held) });
+            permit.settle(&Settled { usage, cost: estimates.actual_cost(usage.input, usage.output, held) });
         }
         None if is_complete => {
             let usage = Usage { output: produced, ..Usage::default() };
-            expected.learn(call.facts(), call.tenant(), sample, &usage, held);
+            estimates.learn(call.facts(), call.tenant(), sample, &usage, held);
         }
         _ if produced > 0 => {
             let seen = with_input(usage.unwrap_or_default());
             let usage = Usage { output: seen.output.max(produced), ..seen };
-            expected.observe(call.facts(), call.tenant(), sample, usage.output);
-            permit.settle(&Settled { usage, cost: expected.charged(usage.input, usage.output, held) });
+            estimates.observe(call.facts(), call.tenant(), sample, usage.output);
+            permit.settle(&Settled { usage, cost: estimates.actual_cost(usage.input, usage.output, held) });
         }
         _ => {}
     }

@@ -90,8 +90,8 @@ impl PermitBody {
         let (Some((permit, _)), Some(exchange)) = (&mut self.permit, &self.exchange) else { return };
         let tokens = exchange.deltas();
         self.progress.set(tokens);
-        let expected = self.call.target().expected();
-        expected.observe(self.call.facts(), self.call.tenant(), &mut self.sample, tokens);
+        let estimates = self.call.target().estimates();
+        estimates.observe(self.call.facts(), self.call.tenant(), &mut self.sample, tokens);
         if self.awaits_token && exchange.has_token() {
             self.awaits_token = false;
             permit.on_first_token();

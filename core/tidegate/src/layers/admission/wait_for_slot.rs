@@ -24,7 +24,7 @@ pub(crate) async fn admit(call: &Call) -> Result<Permit, Error> {
     })?;
     permit.on_sent();
     call.update_queue(|queue| {
-        queue.charged = permit.charged();
+        queue.queue_tag = permit.queue_tag();
         queue.used_wait += permit.used_wait();
         queue.waited += permit.admitted_at().saturating_duration_since(queued_at);
     });
@@ -114,7 +114,7 @@ fn exceeded_max_prompt(call: &Call, ticket: &Ticket) -> Option<u64> {
 /// `enforce` is counted in the metrics.
 async fn acquire_observed(call: &Call) -> Permit {
     // No call waits in the queue until the pool has a replica, so it waits here.
-    call.replicas_known().await;
+    call.wait_for_first_lookup().await;
     let ticket = new_ticket(call);
     let (permit, would) = call.target().admission().force(&ticket);
     let held = call.keyed_cooldown().and_then(|(cooldowns, key)| cooldowns.explain(key, call.queued_at()));

@@ -139,7 +139,7 @@ impl CallLog {
         let wall =
             clock::wall().checked_sub(now.saturating_duration_since(start)).unwrap_or(SystemTime::UNIX_EPOCH);
         let prompt = call.facts().prompt.as_ref();
-        let expected = prompt.map(|_| call.expected());
+        let expected = prompt.map(|_| call.expected_demand());
         let record = CallRecord {
             id: call.id(),
             label: call.label().cloned(),

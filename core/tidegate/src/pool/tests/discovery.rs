@@ -1,4 +1,4 @@
-//! Tests of the discovery of replicas by DNS and by a file, and of how long the health checker's
+//! Tests of the discovery of replicas by DNS and by a file, and of how long the replica monitor's
 //! task runs.
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! Tests of the health checker under a paused clock, over scripted transports and resolvers, and
+//! Tests of the replica monitor under a paused clock, over scripted transports and resolvers, and
 //! over real files.
 
 mod discovery;

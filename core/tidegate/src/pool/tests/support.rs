@@ -1,4 +1,4 @@
-//! Test support: a pool with its health checker, a scripted transport and a scripted resolver.
+//! Test support: a pool with its replica monitor, a scripted transport and a scripted resolver.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,7 +19,7 @@ use crate::config::{PoolConfig, RateConfig, ReplicaSource, TargetConfig};
 use crate::error::Error;
 use crate::placement::ReplicaState;
 use crate::pool::dns::{Addresses, Resolve};
-use crate::pool::health_checker::HealthChecker;
+use crate::pool::replica_monitor::ReplicaMonitor;
 use crate::schedule::SchedulerSettings;
 use crate::transport::Transport;
 
@@ -65,10 +65,10 @@ impl Resolve for Script {
     }
 }
 
-/// A pool under test: its admission control and its health checker.
+/// A pool under test: its admission control and its replica monitor.
 pub(super) struct PoolFixture {
     pub(super) admission: Arc<Admission>,
-    pub(super) checker: HealthChecker,
+    pub(super) checker: ReplicaMonitor,
 }
 
 impl PoolFixture {
@@ -78,7 +78,7 @@ impl PoolFixture {
         let budgets = BudgetSet::new(&RateConfig::default(), now());
         let admission =
             Admission::new(target.name.clone(), &SchedulerSettings::from(&target), budgets, None, "");
-        let checker = HealthChecker::resolving(&admission, &pool, transport, None, resolve);
+        let checker = ReplicaMonitor::resolving(&admission, &pool, transport, None, resolve);
         Self { admission, checker }
     }
 

@@ -291,7 +291,7 @@ impl PoolModel {
                 self.scheduler.on_success(self.now, &mut running.grant);
             }
         }
-        let charged = running.grant.charged();
+        let queue_tag = running.grant.queue_tag();
         self.preempted.retain(|called| *called != running.grant.id);
         self.memories.get_mut(&id).expect("it has a call").release(running.place);
         let held: BTreeSet<u64> = self.begun(id);
@@ -303,7 +303,7 @@ impl PoolModel {
         if again && fault.is_some() {
             let mut wants = running.ticket.wants.clone().expect("always");
             wants.avoid.push(id);
-            self.arrive(Ticket { charged: Some(charged), wants: Some(wants), ..running.ticket }, false);
+            self.arrive(Ticket { queue_tag: Some(queue_tag), wants: Some(wants), ..running.ticket }, false);
         }
     }
 

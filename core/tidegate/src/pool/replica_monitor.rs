@@ -27,12 +27,12 @@ use crate::transport::Transport;
 const MAX_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Discovers and polls the replicas of one pool in a background task, while calls are made.
-pub(super) struct HealthChecker {
+pub(super) struct ReplicaMonitor {
     shared: Arc<Shared>,
     task: PollTask,
 }
 
-/// The state that the checker shares with its task.
+/// The state that the monitor shares with its task.
 struct Shared {
     admission: Weak<Admission>,
     poller: Arc<Poller>,
@@ -46,8 +46,8 @@ struct Shared {
     first_lookup_done: watch::Sender<bool>,
 }
 
-impl HealthChecker {
-    /// Creates the checker of the pool that `admission` admits calls to. If the replicas are listed
+impl ReplicaMonitor {
+    /// Creates the monitor of the pool that `admission` admits calls to. If the replicas are listed
     /// in a file, reads the file immediately.
     ///
     /// `acting` is `true` if the mode is `enforce`. In other modes, an unusable key in the variable
@@ -72,7 +72,7 @@ impl HealthChecker {
         Ok(Self::resolving(admission, pool, transport, key, Arc::new(System)))
     }
 
-    /// Creates the checker. `key` is the `authorization` header for polls of models, or `None` to
+    /// Creates the monitor. `key` is the `authorization` header for polls of models, or `None` to
     /// send none. `resolve` looks up host names.
     pub(super) fn resolving(
         admission: &Arc<Admission>,
