@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use http::header::AUTHORIZATION;
-use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+use http::{HeaderMap, HeaderValue, Uri};
 use tidegate::config::{Config, LimitConfig, LimitSettings, ShareStore, Target, TargetConfig, TargetMatch};
 use tidegate::config_file;
+use tidegate::protocol::Dialect;
+use tidegate::protocol::api_key::{ANTHROPIC_VERSION, key_header};
 
 use crate::Failure;
 use crate::api_key::read_api_key;
@@ -99,7 +100,7 @@ impl Provider {
         let usual_variable = || tidegate_sweep::key_env(host).map(str::to_owned);
         let variable = args.key_env.clone().or(target_key).or_else(usual_variable);
         let headers =
-            variable.as_deref().map(|variable| credential(host, variable)).transpose()?.unwrap_or_default();
+            variable.as_deref().map(|variable| credential(&base, variable)).transpose()?.unwrap_or_default();
         Ok(Self { base, headers, config, variable, is_pool })
     }
 }
@@ -177,30 +178,20 @@ fn config_from_flags(args: &ProviderArgs, base: &Uri) -> Result<Config, Failure>
 }
 
 /// Returns the headers with the API key in the environment variable `variable`, in the form that
-/// the host expects. Error messages never contain the key.
-fn credential(host: &str, variable: &str) -> Result<HeaderMap, Failure> {
+/// the API at `base` expects. Error messages never contain the key.
+fn credential(base: &Uri, variable: &str) -> Result<HeaderMap, Failure> {
+    let host = base.host().unwrap_or_default();
     let key = read_api_key(host, variable)?;
-    let key = key.trim();
-    let mut headers = HeaderMap::new();
-    let mut put = |name: HeaderName, text: &str| match HeaderValue::from_str(text) {
-        Ok(mut value) => {
-            value.set_sensitive(true);
-            headers.insert(name, value);
-            Ok(())
-        }
-        Err(_) => Err(Failure::usage(format!(
+    let is_anthropic = host == "api.anthropic.com";
+    let dialect = if is_anthropic { Dialect::AnthropicMessages } else { Dialect::OpenAiChat };
+    let (name, scheme) = key_header(dialect, base);
+    let mut value = HeaderValue::try_from(format!("{scheme}{}", key.trim())).map_err(|_| {
+        Failure::usage(format!(
             "{variable} holds characters that an API key cannot have; check that the key is complete and not quoted"
-        ))),
-    };
-    if host == "api.anthropic.com" {
-        put(HeaderName::from_static("x-api-key"), key)?;
-        put(HeaderName::from_static("anthropic-version"), "2023-06-01")?;
-    } else if host.ends_with(".openai.azure.com") {
-        put(HeaderName::from_static("api-key"), key)?;
-    } else {
-        put(AUTHORIZATION, &format!("Bearer {key}"))?;
-    }
-    Ok(headers)
+        ))
+    })?;
+    value.set_sensitive(true);
+    Ok([(name, value)].into_iter().chain(is_anthropic.then_some(ANTHROPIC_VERSION)).collect())
 }
 
 #[cfg(test)]

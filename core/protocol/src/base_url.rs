@@ -20,7 +20,9 @@
 //! ```
 
 use http::Uri;
-use http::uri::{Authority, PathAndQuery, Scheme};
+use http::uri::PathAndQuery;
+
+use crate::server::same_server;
 
 /// Hosts whose API is below a root path, each with that path. The root path is added to base URLs
 /// of these hosts that have no path.
@@ -36,8 +38,8 @@ const GEMINI_OPENAI_PATHS: [&str; 3] = ["/chat/completions", "/embeddings", "/im
 /// A base URL: scheme, host, port and path prefix.
 #[derive(Clone, Debug)]
 pub struct BaseUrl {
-    scheme: Scheme,
-    authority: Authority,
+    /// The URL, of which only the scheme and the authority are used.
+    server: Uri,
     /// Path without a trailing slash. Empty for the root.
     path: Box<str>,
 }
@@ -48,20 +50,15 @@ impl BaseUrl {
         let uri: Uri = url.parse().ok()?;
         let path = uri.path().trim_end_matches('/');
         let path = if path.is_empty() { api_root(uri.host()?) } else { path };
-        Some(Self { scheme: uri.scheme()?.clone(), authority: uri.authority()?.clone(), path: path.into() })
+        let path = path.into();
+        (uri.scheme().is_some() && uri.authority().is_some()).then_some(Self { server: uri, path })
     }
 
     /// Returns `true` if a request URL is below this base URL: same scheme, host and port, and a
     /// path that starts with the base path. Default ports, the letter case of the host and a final
     /// dot of the host are ignored, as in the configuration of targets.
     pub fn contains(&self, uri: &Uri) -> bool {
-        let default = if self.scheme == Scheme::HTTPS { 443 } else { 80 };
-        uri.scheme() == Some(&self.scheme)
-            && uri.host().is_some_and(|host| {
-                without_final_dot(host).eq_ignore_ascii_case(without_final_dot(self.authority.host()))
-            })
-            && uri.port_u16().unwrap_or(default) == self.authority.port_u16().unwrap_or(default)
-            && strip_path_prefix(uri.path(), &self.path).is_some()
+        same_server(uri, &self.server) && strip_path_prefix(uri.path(), &self.path).is_some()
     }
 
     /// Returns the length of the path in bytes. If several base URLs contain a request, the one
@@ -87,15 +84,16 @@ impl BaseUrl {
         }
         let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
         let path: PathAndQuery = format!("{root}{tail}{query}").parse().ok()?;
-        let uri = Uri::builder().scheme(self.scheme.clone()).authority(self.authority.clone());
-        uri.path_and_query(path).build().ok()
+        let server = Uri::builder().scheme(self.server.scheme()?.clone());
+        server.authority(self.server.authority()?.clone()).path_and_query(path).build().ok()
     }
 
     /// Returns the path below which the path `tail` of a request is placed.
     fn root_of(&self, tail: &str) -> &str {
         let path = tail.strip_prefix("/v1").unwrap_or(tail);
         let is_openai = GEMINI_OPENAI_PATHS.iter().any(|start| path.starts_with(start));
-        let is_gemini = self.path.is_empty() && self.authority.host().eq_ignore_ascii_case(GEMINI);
+        let is_gemini =
+            self.path.is_empty() && self.server.host().is_some_and(|host| host.eq_ignore_ascii_case(GEMINI));
         if is_gemini && is_openai { GEMINI_OPENAI_ROOT } else { &self.path }
     }
 }
@@ -107,10 +105,6 @@ fn tail<'a>(path: &'a str, prefix: &str) -> &'a str {
     let version = last_segment(prefix);
     let from = path.len() - rest.len() - if is_version(version) { version.len() + 1 } else { 0 };
     path.get(from..).unwrap_or(rest)
-}
-
-fn without_final_dot(host: &str) -> &str {
-    host.strip_suffix('.').unwrap_or(host)
 }
 
 /// Returns the path below `prefix`, or `None` if the path does not start with whole segments of it.

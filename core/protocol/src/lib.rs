@@ -8,6 +8,7 @@
 //! Prompts and answers are read and not kept. The results are facts: a model's name, the class of
 //! an error, a number of tokens.
 
+pub mod api_key;
 pub mod base_url;
 pub mod classify;
 pub mod duration;
@@ -18,6 +19,7 @@ pub mod prompt;
 pub mod rate;
 pub mod request;
 pub mod retry_after;
+pub mod server;
 pub mod signed_or_compressed;
 pub mod sse;
 #[cfg(test)]

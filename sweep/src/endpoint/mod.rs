@@ -4,9 +4,9 @@ pub(crate) mod key_variables;
 mod requests;
 
 use http::uri::Authority;
-use http::{HeaderName, HeaderValue, Uri, header};
+use http::{HeaderName, HeaderValue, Uri};
 use serde::{Deserialize, Serialize};
-use tidegate::protocol::Dialect;
+use tidegate::protocol::{Dialect, api_key};
 
 pub(crate) use self::requests::OutputLimitKey;
 use crate::error::SweepError;
@@ -136,9 +136,8 @@ impl Endpoint {
     ///
     /// Returns `Options` if the key contains characters that are invalid in a header.
     pub fn with_key(mut self, key: &str) -> Result<Self, SweepError> {
-        let text =
-            if self.key_header() == header::AUTHORIZATION { format!("Bearer {key}") } else { key.to_owned() };
-        let mut value = HeaderValue::try_from(text.trim()).map_err(|_| {
+        let (_, scheme) = self.key_header();
+        let mut value = HeaderValue::try_from(format!("{scheme}{}", key.trim())).map_err(|_| {
             SweepError::options(
                 "the API key contains characters that are invalid in a header; check that it is complete and not quoted",
             )
@@ -184,14 +183,9 @@ impl Endpoint {
         self.uri.authority().map_or("", |authority| authority.as_str())
     }
 
-    fn key_header(&self) -> HeaderName {
-        if self.uri.host().is_some_and(|host| host.ends_with(".openai.azure.com")) {
-            HeaderName::from_static("api-key")
-        } else if self.api == Api::Messages {
-            HeaderName::from_static("x-api-key")
-        } else {
-            header::AUTHORIZATION
-        }
+    /// Returns the header that carries the key, and the text before the key in its value.
+    fn key_header(&self) -> (HeaderName, &'static str) {
+        api_key::key_header(self.api.dialect(), &self.uri)
     }
 }
 

@@ -1,10 +1,11 @@
 //! Builds the requests for an endpoint in the format of its API.
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderName};
+use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Request, Uri};
 use serde_json::{Map, Value, json};
 use tidegate::RequestBody;
+use tidegate::protocol::api_key::ANTHROPIC_VERSION;
 
 use super::{Api, Endpoint};
 
@@ -117,11 +118,11 @@ impl Endpoint {
         *request.uri_mut() = uri;
         let headers = request.headers_mut();
         if let Some(key) = &self.key {
-            headers.insert(self.key_header(), key.clone());
+            headers.insert(self.key_header().0, key.clone());
         }
         if self.api == Api::Messages {
-            headers
-                .insert(HeaderName::from_static("anthropic-version"), HeaderValue::from_static("2023-06-01"));
+            let (name, version) = ANTHROPIC_VERSION;
+            headers.insert(name, version);
         }
         request
     }

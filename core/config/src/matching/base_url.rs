@@ -5,6 +5,7 @@ use std::ops::Deref;
 
 use http::Uri;
 
+use tidegate_protocol::server::{self, default_port};
 use tidegate_protocol::url_check;
 
 /// A base URL: scheme, host, port, and the first segments of the path.
@@ -33,7 +34,7 @@ impl<'a> RequestUrl<'a> {
             return None;
         }
         let host = uri.host()?;
-        let host = host.strip_suffix('.').unwrap_or(host);
+        let host = server::without_final_dot(host);
         Some(Self { https, host, port: uri.port_u16().unwrap_or(default_port(https)), path: uri.path() })
     }
 }
@@ -92,11 +93,6 @@ impl BaseUrl {
             && (*self.host == *url.host || self.host.eq_ignore_ascii_case(&url.host))
             && url.path.strip_prefix(&*self.path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
-}
-
-/// Returns the port of a URL without one: 443 for `https`, 80 for `http`.
-fn default_port(https: bool) -> u16 {
-    if https { 443 } else { 80 }
 }
 
 /// Prints the normal form. Base URLs that match the same requests have the same normal form.

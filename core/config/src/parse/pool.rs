@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use tidegate_protocol::request::MAX_MODEL;
+
 use super::target::{parse_base_url, read_variable};
 use super::{json, toml};
 use crate::matching::BaseUrl;
@@ -131,12 +133,12 @@ fn read_replica(given: &Given<'_>) -> Option<ReplicaConfig> {
 const URL: TextRule<String> =
     TextRule { expected: "a replica's base URL such as \"http://10.0.0.1:8000\"", parse: parse_base_url };
 
-/// Accepts the name of a model that a replica serves: 1 to 200 bytes without `*`.
+/// Accepts the name of a model that a replica serves: 1 to 256 bytes without `*`.
 const MODEL: TextRule<Arc<str>> = TextRule {
     expected: "the name of a model that the replica serves, or a list of them",
     parse: |name| match name.len() {
         _ if name.contains('*') => Err("write the full name, without *"),
-        1..=200 => Ok(name.into()),
+        1..=MAX_MODEL => Ok(name.into()),
         _ => Err(""),
     },
 };

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::{HeaderName, Uri};
+use tidegate_protocol::request::MAX_MODEL;
 use tidegate_protocol::url_check;
 use url::{Host, ParseError, Url};
 
@@ -382,12 +383,12 @@ pub(super) fn parse_base_url(text: &str) -> Result<String, &'static str> {
     Ok(url)
 }
 
-/// Checks the name of a model (1 to 200 bytes). Returns it, or why it is invalid.
+/// Checks the name of a model (1 to 256 bytes). Returns it, or why it is invalid.
 fn parse_model(text: &str) -> Result<&str, &'static str> {
     match text.len() {
         0 => Err("a name must not be empty"),
-        1..=200 => Ok(text),
-        _ => Err("a name may have at most 200 bytes"),
+        1..=MAX_MODEL => Ok(text),
+        _ => Err("a name may have at most 256 bytes"),
     }
 }
 

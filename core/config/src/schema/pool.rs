@@ -129,7 +129,7 @@ settings! {
         /// The base URL of the replica, with or without `/v1`.
         url: Kind::Text("an http or https URL") => "required";
         /// The models that the replica serves, by their full names.
-        models: Kind::TextOrList("a name or a list of names, of 1 to 200 bytes each") => "requested from the replica (`/v1/models`)";
+        models: Kind::TextOrList("a name or a list of names, of 1 to 256 bytes each") => "requested from the replica (`/v1/models`)";
     }
 }
 

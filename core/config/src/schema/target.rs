@@ -305,7 +305,7 @@ settings! {
     /// `"none"`: the target takes no requests, and its slots are acquired by name (`gate.slot`).
     url: Kind::TextOrList("a URL or a list of URLs; http or https, without user, query or `*`") => "of well-known providers and pools, their own; otherwise every URL";
     /// The models whose requests the target takes. `*` matches any text.
-    models: Kind::TextOrList("a name or a list of names, of 1 to 200 bytes each") => "every model";
+    models: Kind::TextOrList("a name or a list of names, of 1 to 256 bytes each") => "every model";
     /// The model that is requested for calls that fall back to this target. Also used by
     /// `tidegate sweep`.
     model: Kind::Text("a name without `*`") => "the only name in `models`, if it has no `*`; otherwise the model that the caller requested";

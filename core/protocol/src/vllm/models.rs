@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::request::MAX_MODEL;
+
 /// Maximum number of models that are read from one list.
 const MAX_MODELS: usize = 1024;
-/// Maximum length of a model name in bytes. Models with longer names are ignored.
-const MAX_NAME: usize = 200;
 
 /// A model or LoRA adapter that a replica serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,10 +27,11 @@ pub fn parse_models(body: &[u8]) -> Option<Vec<Model>> {
     Some(document.get("data")?.as_array()?.iter().filter_map(model).take(MAX_MODELS).collect())
 }
 
-/// Parses one entry of the list. Returns `None` if it has no valid name.
+/// Parses one entry of the list. Returns `None` if it has no name of at most
+/// [`MAX_MODEL`] bytes.
 fn model(entry: &Value) -> Option<Model> {
     let text =
-        |key| entry.get(key).and_then(Value::as_str).filter(|text| (1..=MAX_NAME).contains(&text.len()));
+        |key| entry.get(key).and_then(Value::as_str).filter(|text| (1..=MAX_MODEL).contains(&text.len()));
     Some(Model {
         name: text("id")?.into(),
         max_tokens: entry.get("max_model_len").and_then(Value::as_u64).filter(|tokens| *tokens > 0),

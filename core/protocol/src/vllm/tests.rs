@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::{EngineMetrics, Model, parse_metrics, parse_models};
+use crate::request::MAX_MODEL;
 
 use crate::classify::Class;
 use crate::{Scanner, classify, classify_event};
@@ -141,6 +142,11 @@ fn models_of_a_server_are_read() {
         1
     );
     assert_eq!(parse_models(br#"{"object": "list", "data": []}"#), Some(Vec::new()));
+    // Calls can name any of these models, so the list of a replica must not lack one.
+    for (length, is_read) in [(MAX_MODEL, true), (MAX_MODEL + 1, false)] {
+        let list = format!(r#"{{"data": [{{"id": "{}"}}]}}"#, "m".repeat(length));
+        assert_eq!(parse_models(list.as_bytes()).unwrap().len() == 1, is_read, "{length} bytes");
+    }
     for other in ["", "[]", "{}", r#"{"data": {}}"#, r#"{"error": {"message": "Unauthorized"}}"#] {
         assert_eq!(parse_models(other.as_bytes()), None, "{other}");
     }

@@ -18,7 +18,7 @@ use crate::call::{AttemptResult, Call, CanReplay, RetryCharge, hold_of, outcome_
 use crate::clock;
 use crate::cooldown::Hold;
 use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, take_ready, tower_layer};
-use crate::metrics::{RECLAIMED, REPLICA_DOWN, RETRIED_ELSEWHERE};
+use crate::metrics::{RECLAIMED, REPLICA_DOWN, RETRIED_ELSEWHERE, UNKNOWN};
 use tidegate_policy::outcome::{AttemptOutcome, Cancellation};
 use tidegate_policy::retry::{FailedAttempt, GiveUpReason, NextStep, avoids_replica, decide};
 
@@ -127,7 +127,7 @@ fn record_retry(call: &Call, outcome: &AttemptOutcome, hold: Hold, sleep: Option
     call.target().metrics().retried(match outcome {
         AttemptOutcome::Cancelled(Cancellation::ReplicaDown) => REPLICA_DOWN,
         _ if hold == Hold::RetryOther => RETRIED_ELSEWHERE,
-        _ => call.last_failure().unwrap_or("unknown"),
+        _ => call.last_failure().unwrap_or(UNKNOWN),
     });
 }
 

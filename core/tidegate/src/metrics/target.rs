@@ -39,9 +39,13 @@ pub(crate) const RETRIED_ELSEWHERE: &str = "elsewhere";
 /// response head.
 pub(crate) const REPLICA_DOWN: &str = "replica_down";
 
-/// Label values for failure classes and for the causes of retries. First the classes of error
-/// responses, then the kinds of failed exchanges, then the retry causes above.
-const CLASSES: &[&str] = &[
+/// Label value for a retry whose previous attempt failed for a reason of this process, so that it
+/// has no failure class.
+pub(crate) const UNKNOWN: &str = "unknown";
+
+/// Label values for the classes of failed attempts: first those of error responses, then the kinds
+/// of failed exchanges.
+const FAILURE_CLASSES: [&str; 17] = [
     "rate_limited",
     "overloaded",
     "server_error",
@@ -59,10 +63,15 @@ const CLASSES: &[&str] = &[
     "truncated",
     "first_token_timeout",
     "idle_timeout",
-    RECLAIMED,
-    RETRIED_ELSEWHERE,
-    REPLICA_DOWN,
 ];
+
+/// Label values for the causes of retries, besides [`FAILURE_CLASSES`].
+const RETRY_CAUSES: [&str; 4] = [RECLAIMED, RETRIED_ELSEWHERE, REPLICA_DOWN, UNKNOWN];
+
+/// Returns the label values for the causes of retries.
+fn retry_causes() -> impl Iterator<Item = &'static str> {
+    FAILURE_CLASSES.into_iter().chain(RETRY_CAUSES)
+}
 
 /// Label values for the causes of cool-downs: the provider requested one with `Retry-After`, or
 /// attempts failed repeatedly.
@@ -144,8 +153,8 @@ impl TargetMetrics {
             ("outcome", outcomes.chain(HedgeOutcome::ALL.map(HedgeOutcome::as_str)).collect()),
             ("reason", Reason::ALL.map(Reason::as_str).to_vec()),
             ("direction", DIRECTIONS.to_vec()),
-            ("class", CLASSES.to_vec()),
-            ("cause", CLASSES.iter().copied().chain(moves).collect()),
+            ("class", FAILURE_CLASSES.to_vec()),
+            ("cause", retry_causes().chain(moves).collect()),
             ("why", GiveUpReason::ALL.iter().map(|why| why.as_str()).collect()),
             ("kind", HOLDS.to_vec()),
             ("decision", decisions().collect()),
@@ -183,7 +192,7 @@ impl TargetMetrics {
     }
 
     /// Counts a retry. `cause` is a failure class, or one of the constants [`RECLAIMED`],
-    /// [`RETRIED_ELSEWHERE`] and [`REPLICA_DOWN`].
+    /// [`RETRIED_ELSEWHERE`], [`REPLICA_DOWN`] and [`UNKNOWN`].
     pub(crate) fn retried(&self, cause: &str) {
         self.count(TargetCounter::Retries, cause);
     }
@@ -373,7 +382,8 @@ impl TargetCounter {
     /// is a pool, because only pools have hedges.
     fn labels(self, is_pool: bool) -> Box<dyn Iterator<Item = &'static str>> {
         match self {
-            Self::Retries | Self::Failures => Box::new(CLASSES.iter().copied()),
+            Self::Retries => Box::new(retry_causes()),
+            Self::Failures => Box::new(FAILURE_CLASSES.into_iter()),
             Self::GaveUp => Box::new(GiveUpReason::ALL.iter().map(|why| why.as_str())),
             Self::CoolDowns => Box::new(HOLDS.into_iter()),
             Self::Fallbacks => Box::new(fallback_reasons().map(Reason::as_str)),

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use http::Uri;
 use parking_lot::Mutex;
+use tidegate_protocol::server::same_server;
 
 use super::poll_task::{Activity, PollTask};
 use super::poller::{MetricsAnswer, Poller};
@@ -182,7 +183,7 @@ impl EngineMonitor {
 
 impl Engine {
     fn serves(&self, uri: &Uri) -> bool {
-        self.server.scheme() == uri.scheme() && self.server.authority() == uri.authority()
+        same_server(&self.server, uri)
     }
 
     /// Permits to read the metrics, unless the server is known to have none.

@@ -12,12 +12,13 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::header_allowlist::{retain_headers, retain_query};
 use crate::body::RequestBody;
-use crate::credential::{Credential, same_server};
+use crate::credential::Credential;
 use crate::transport::Foreign;
 use tidegate_protocol::Dialect;
 use tidegate_protocol::base_url::BaseUrl;
 use tidegate_protocol::json_edit::{Object, quoted};
 use tidegate_protocol::request::model_in_path;
+use tidegate_protocol::server::same_server;
 use tidegate_protocol::signed_or_compressed::{is_compressed, is_signed};
 
 /// The characters that are percent-encoded in a path segment: all except letters, digits and

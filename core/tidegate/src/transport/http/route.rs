@@ -3,6 +3,7 @@
 use http::header::HeaderValue;
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, Uri, header};
+use tidegate_protocol::server::default_port;
 use tidegate_protocol::url_check;
 use url::Url;
 
@@ -58,7 +59,7 @@ impl Route {
         let written = self.authority.as_str().get(self.authority.host().len()..).unwrap_or_default();
         match (self.authority.port_u16(), written) {
             (Some(port), _) => Ok(port),
-            (None, "" | ":") => Ok(if self.is_tls { 443 } else { 80 }),
+            (None, "" | ":") => Ok(default_port(self.is_tls)),
             (None, _) => Err(Error::new(ErrorKind::Connect, "cannot connect: invalid port number")),
         }
     }
@@ -104,9 +105,8 @@ impl Route {
     /// `Request` if the credentials cannot be written as a header.
     pub(super) fn add_headers(&self, url: &Uri, headers: &mut HeaderMap) -> Result<(), Error> {
         if !headers.contains_key(header::HOST) {
-            let default = if self.is_tls { 443 } else { 80 };
             let host = match self.authority.port_u16() {
-                Some(port) if port != default => self.authority.as_str(),
+                Some(port) if port != default_port(self.is_tls) => self.authority.as_str(),
                 _ => self.authority.host(),
             };
             let host = HeaderValue::from_str(host).map_err(|error| errors::request(&error))?;
