@@ -14,12 +14,12 @@ use std::time::Duration;
 use http::{HeaderValue, Request};
 
 use crate::body::RequestBody;
-use crate::call::{AttemptResult, Call, CanReplay, RetryCharge, hold_of, outcome_of};
+use crate::call::{AttemptResult, Call, CanReplay, RetryCharge, outcome_of, retry_path_of};
 use crate::clock;
-use crate::cooldown::Hold;
 use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, take_ready, tower_layer};
 use crate::metrics::{RECLAIMED, REPLICA_DOWN, RETRIED_ELSEWHERE};
 use tidegate_policy::outcome::{AttemptOutcome, Cancellation};
+use tidegate_policy::retry::RetryPath;
 use tidegate_policy::retry::{FailedAttempt, GiveUpReason, NextStep, avoids_replica, decide};
 
 /// The response header that tells the caller's SDK not to retry a failed call.
@@ -68,7 +68,7 @@ async fn make_attempts<S: InnerService>(
         let result = inner.call(Request::from_parts(parts.clone(), body)).await;
         // Refunded if nothing was sent.
         drop(charge.take());
-        let (outcome, hold) = (outcome_of(&result), hold_of(&result));
+        let (outcome, path) = (outcome_of(&result), retry_path_of(&result));
         if outcome.is_accepted() {
             return result;
         }
@@ -87,10 +87,10 @@ async fn make_attempts<S: InnerService>(
             call.avoid(call.placed());
         }
         let mut left = call.deadline().saturating_duration_since(clock::now());
-        if hold == Hold::AllFull {
+        if path == RetryPath::AllReplicasFull {
             left = call.left_to_wait().map_or(left, |wait| wait.min(left));
         }
-        let failure = FailedAttempt::from_outcome(&outcome, hold, call.facts().repeatable, attempts, left);
+        let failure = FailedAttempt::from_outcome(&outcome, path, call.facts().repeatable, attempts, left);
         attempts = failure.attempts;
         let Some(body_copy) = body_copy else {
             return return_failure(&call, result, GiveUpReason::Unsafe);
@@ -108,7 +108,7 @@ async fn make_attempts<S: InnerService>(
             }
             NextStep::Requeue => None,
         };
-        record_retry(&call, &outcome, hold, sleep);
+        record_retry(&call, &outcome, path, sleep);
         // Releases the slot before any sleep.
         drop(result);
         if let Some(sleep) = sleep {
@@ -119,14 +119,14 @@ async fn make_attempts<S: InnerService>(
 }
 
 /// Records in the current attempt and in the metrics that a retry follows, after `sleep`.
-fn record_retry(call: &Call, outcome: &AttemptOutcome, hold: Hold, sleep: Option<Duration>) {
+fn record_retry(call: &Call, outcome: &AttemptOutcome, path: RetryPath, sleep: Option<Duration>) {
     call.update_attempt(|attempt| attempt.backoff = sleep);
-    if hold == Hold::RetryOther {
+    if path == RetryPath::OtherReplica {
         call.target().metrics().hopped(call.placed().as_ref());
     }
     call.target().metrics().retried(match outcome {
         AttemptOutcome::Cancelled(Cancellation::ReplicaDown) => REPLICA_DOWN,
-        _ if hold == Hold::RetryOther => RETRIED_ELSEWHERE,
+        _ if path == RetryPath::OtherReplica => RETRIED_ELSEWHERE,
         _ => call.last_failure().unwrap_or("unknown"),
     });
 }

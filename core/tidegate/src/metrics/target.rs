@@ -16,12 +16,13 @@ use crate::adaptive::DecisionCause;
 use crate::budget::{BudgetKind, BudgetView};
 use crate::config::{LimitConfig, ReplicaSource, TargetConfig};
 use crate::context::Lane;
-use crate::cooldown::{CooldownState, Hold};
+use crate::cooldown::CooldownState;
 use crate::error::Reason;
 use crate::metrics::Outcome;
 use crate::placement::{Placed, ReplicaView};
 use crate::schedule::SchedulerView;
 use tidegate_policy::retry::GiveUpReason;
+use tidegate_policy::retry::RetryPath;
 
 /// Name of the tenant of calls whose context names no tenant.
 pub(crate) const DEFAULT_TENANT: &str = "default";
@@ -202,14 +203,14 @@ impl TargetMetrics {
         self.count(TargetCounter::GaveUp, why.as_str());
     }
 
-    /// Counts a failure that started a cool-down of the target or occurred during one. `hold` is
-    /// the kind of the cool-down: [`Hold::CoolDown`] or [`Hold::Outage`]. Other values are not
-    /// counted.
-    pub(crate) fn cooled(&self, hold: Hold) {
-        match hold {
-            Hold::No | Hold::RetryOther | Hold::AllFull => {}
-            Hold::CoolDown => self.count(TargetCounter::CoolDowns, HOLDS[0]),
-            Hold::Outage => self.count(TargetCounter::CoolDowns, HOLDS[1]),
+    /// Counts a failure that started a cool-down of the target or occurred during one. `path` is
+    /// the kind of the cool-down: [`RetryPath::AfterCoolDown`] or [`RetryPath::AfterOutage`]. Other
+    /// values are not counted.
+    pub(crate) fn cooled(&self, path: RetryPath) {
+        match path {
+            RetryPath::Backoff | RetryPath::OtherReplica | RetryPath::AllReplicasFull => {}
+            RetryPath::AfterCoolDown => self.count(TargetCounter::CoolDowns, HOLDS[0]),
+            RetryPath::AfterOutage => self.count(TargetCounter::CoolDowns, HOLDS[1]),
         }
     }
 
