@@ -418,13 +418,13 @@ impl Policy {
         let in_flight = summary.in_flight;
         let is_refused = summary.answered == 0 && summary.attempts == 0;
         let refusal = summary.failure.as_ref().filter(|_| is_refused).map(|failure| failure.status);
-        if ended == StepEnd::Accepted && !self.is_consistent_with_earlier(settings, &summary) {
+        if ended == StepEnd::Accepted && !self.check_consistency(settings, &summary) {
             return;
         }
         let may_measure_again = ended == StepEnd::Accepted && self.references < MAX_REFERENCES;
         let contradicted = if may_measure_again { self.evidence.contradicting_cap(&summary) } else { None };
         if let Some(other) = contradicted
-            && self.is_first_contradiction(cap)
+            && self.record_contradiction(cap)
         {
             self.references += 1;
             self.measure_again(cap, ACCEPT);
@@ -457,12 +457,14 @@ impl Policy {
                 }
             }
             StepEnd::Rejected => self.on_rejected(cap, edge),
-            // The slots were in use, but this client was late: it may have been slowed only then.
-            StepEnd::Client if in_flight >= 0.95 * cap as f64 && self.is_first_contradiction(cap) => {
-                self.outliers += 1;
-                self.measure_again(cap, REFERENCE);
-            }
             StepEnd::Client => {
+                // The slots were in use, but this client was late: it may have been slowed only
+                // then.
+                if in_flight >= 0.95 * cap as f64 && self.record_contradiction(cap) {
+                    self.outliers += 1;
+                    self.measure_again(cap, REFERENCE);
+                    return;
+                }
                 let held = in_flight.floor() as usize;
                 let guess = Some(held.clamp(1, cap.saturating_sub(1).max(1)));
                 if self.evidence.good.is_none_or(|good| good < cap) {

@@ -201,7 +201,7 @@ impl RateBudgets {
     /// Returns the message that tells the broker of changed charges, or `None` if none is due. Call
     /// this method periodically.
     pub fn correct_due(&mut self, now: Instant, set: SharedSet) -> Option<Draw> {
-        if !self.with_stock(set, |stock| stock.is_correction_due(now))? {
+        if !self.with_stock(set, |stock| stock.give_back_expired(now))? {
             return None;
         }
         let limits = limits_of(&self.quotas, set.source, now);
@@ -280,10 +280,8 @@ impl RateBudgets {
                     let members = u32::try_from(stock.members()).unwrap_or(u32::MAX);
                     // What the others use is not known. As long as it has lasted, it may last
                     // again.
-                    let delay = time
-                        .saturating_mul(members)
-                        .min(stock.has_waited(now))
-                        .clamp(MIN_CHECK_DELAY, MAX_DELAY);
+                    let delay =
+                        time.saturating_mul(members).min(stock.waited(now)).clamp(MIN_CHECK_DELAY, MAX_DELAY);
                     Some(Lack::Limit(kind, now + delay))
                 }
                 // A broker answers much earlier than that, if there is one.

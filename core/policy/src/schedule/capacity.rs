@@ -361,7 +361,7 @@ pub(super) struct Budgets {
 
 impl Budgets {
     pub(super) fn new(budgets: Arc<Mutex<RateBudgets>>) -> Self {
-        let limits = budgets.lock().has_limits();
+        let limits = budgets.lock().limits_flag();
         Self { budgets: Some(budgets), limits }
     }
 

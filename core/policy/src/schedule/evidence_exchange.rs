@@ -97,8 +97,9 @@ impl EvidenceExchange {
         }
     }
 
-    /// Returns `true` if there are pending events that the driver was not told of.
-    pub(super) fn announce(&mut self) -> bool {
+    /// Returns `true` if there are pending events that were not announced to the driver, and marks
+    /// them as announced.
+    pub(super) fn take_announcement(&mut self) -> bool {
         let is_due = (self.restarts || !self.pending.is_empty()) && !self.is_announced;
         self.is_announced |= is_due;
         is_due
@@ -319,7 +320,7 @@ mod tests {
                     }
                     Action::FirstToken { .. } | Action::End { .. } => {}
                     Action::Tell => {
-                        prop_assert_eq!(process.announce(), process.restarts || !process.pending.is_empty());
+                        prop_assert_eq!(process.take_announcement(), process.restarts || !process.pending.is_empty());
                         while let Some(evidence) = process.take(now) {
                             observer.observe(now, &mut seen, 7, &evidence);
                         }

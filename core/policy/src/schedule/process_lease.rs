@@ -75,13 +75,13 @@ impl<W> Scheduler<W> {
         self.with_lease(now, kind, |lease, usage| lease.report(now, usage)).flatten()
     }
 
-    /// Returns `true` if there are events of calls that other processes must be told of. Returns it
-    /// once for the events that [`Scheduler::take_evidence`] returns. Call this method after each
-    /// event.
-    pub fn announces_evidence(&mut self) -> bool {
+    /// Returns `true` if there are events of calls for the other processes, and marks them as
+    /// announced, so that `true` is returned once for the events that [`Scheduler::take_evidence`]
+    /// returns. Call this method after each event.
+    pub fn take_evidence_announcement(&mut self) -> bool {
         let limiter =
             self.capacity.lease.is_some().then(|| self.capacity.upstream.limiter_of(None)).flatten();
-        limiter.and_then(Limiter::exchange).is_some_and(EvidenceExchange::announce)
+        limiter.and_then(Limiter::exchange).is_some_and(EvidenceExchange::take_announcement)
     }
 
     /// Returns events of calls that other processes must be told of. Call this method until it

@@ -183,7 +183,7 @@ impl Permit {
         let mut state = self.admission.state.lock();
         let State { scheduler, outage_log, .. } = &mut *state;
         let may_admit = scheduler.on_success(now, grant);
-        let is_over = outage_log.is_over(|| scheduler.is_in_outage());
+        let is_over = outage_log.try_end(|| scheduler.is_in_outage());
         drop(state);
         if is_over {
             self.admission.log_outage_end();
@@ -214,7 +214,7 @@ impl Permit {
             state.outage_log.last_problem = problem();
         }
         let is_in_outage = state.scheduler.is_in_outage();
-        let begins = state.outage_log.begins(now, is_in_outage);
+        let begins = state.outage_log.try_begin(now, is_in_outage);
         let problem = begins.then(|| state.outage_log.last_problem.clone()).flatten();
         if delay.is_some() {
             self.admission.announce_cooldown(&state);
@@ -258,7 +258,7 @@ impl Permit {
         let Some((liveness, at)) = admission.liveness.as_ref().zip(grant.replica_index()) else { return };
         let now = now();
         // Few reports take the lock.
-        if liveness.is_due(at, now) && admission.state.lock().scheduler.on_alive(now, grant) {
+        if liveness.try_claim(at, now) && admission.state.lock().scheduler.on_alive(now, grant) {
             admission.admit_waiting();
         }
     }

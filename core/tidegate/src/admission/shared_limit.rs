@@ -36,7 +36,7 @@ impl Admission {
                 link.send(ShareEvent::Reported(report));
             }
         }
-        if state.scheduler.announces_evidence()
+        if state.scheduler.take_evidence_announcement()
             && let Some(link) = self.slots_link()
         {
             link.send(ShareEvent::Observed);

@@ -439,7 +439,7 @@ impl Health {
     ///
     /// `affinity` identifies the conversation of the call.
     pub(super) fn on_rejected(&mut self, now: Instant, affinity: &Affinity, others: &[OtherReplica]) {
-        if !self.rejections.is_new(affinity) {
+        if !self.rejections.record_conversation(affinity) {
             return;
         }
         let cause_since = self.rejections.add(now, others);

@@ -53,7 +53,7 @@ impl Pool {
             _ if may_be_own => ReplicaSet::NONE,
             // The call waits for a replica that may serve its model, also if it is not eligible
             // now.
-            Fault::NoModel => assignment.untried.and(self.placement.may_serve(&assignment.placed_call)),
+            Fault::NoModel => assignment.untried.and(self.placement.replicas_to_try(&assignment.placed_call)),
             _ => assignment.others.and(self.eligible),
         };
         if !others.is_empty() {

@@ -116,7 +116,7 @@ impl Cluster {
             let report = process.scheduler.share_report(now, kind);
             to_broker.extend(report.map(|report| (now + LATENCY, id, report_of(kind, report))));
         }
-        if process.scheduler.announces_evidence() {
+        if process.scheduler.take_evidence_announcement() {
             process.tells_at = Some(now + EVIDENCE_DELAY);
         }
     }
