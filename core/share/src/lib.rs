@@ -59,8 +59,9 @@
 
 mod broker;
 mod division;
-mod evidence;
 mod lease;
+mod limit_events;
+mod limit_role;
 mod member;
 mod message;
 mod peers;
@@ -71,8 +72,9 @@ use std::time::Duration;
 
 pub use broker::{Broker, FIRST_TOKENS, MAX_COOL_DOWN};
 pub use division::{MAX_CAP, MIN_PART, Predecessor};
-pub use evidence::{Appointment, CallEvent, CallKind, CallStep, Ended, Evidence, LimitRole, MAX_EVENTS};
 pub use lease::{Lease, LeaseView, SlotUse};
+pub use limit_events::{CallEvent, CallKind, CallStep, Ended, LimitEvents, MAX_EVENTS};
+pub use limit_role::{Appointment, LimitRole};
 pub use member::{MemberId, WEIGHTS};
 pub use message::{LeaseUpdate, Report, ToBroker, ToMember, cool_down_ms};
 pub use peers::{MessageOrder, Peers};

@@ -217,7 +217,7 @@ pub struct Cooldown {
     has_worked: bool,
     /// Whether calls are queued during an outage even if the target has never worked.
     is_worth_waiting: bool,
-    evidence: Evidence,
+    evidence: OutageEvidence,
     /// Time before which a call that has failed here is not admitted as a probe. `None` if no probe
     /// has failed.
     retries_from: Option<Instant>,
@@ -235,7 +235,7 @@ pub struct Cooldown {
 
 /// The evidence for an outage: the failures since the last success.
 #[derive(Debug, Default)]
-struct Evidence {
+struct OutageEvidence {
     /// The calls that are witnesses of failure, the last one at the end. At most
     /// [`OUTAGE_WITNESSES`].
     failing_calls: VecDeque<u64>,
@@ -253,7 +253,7 @@ struct Evidence {
     failure_time: Option<Duration>,
 }
 
-impl Evidence {
+impl OutageEvidence {
     /// Returns `true` if the target is in an outage in which it did not only answer 429.
     fn is_outage(&self) -> bool {
         self.is_down && self.is_unavailable
@@ -539,7 +539,7 @@ impl Cooldown {
     /// no effect on outages. Attempts in flight no longer change the state.
     pub fn end_retry_after(&mut self, now: Instant) {
         if !self.is_down() && self.until().is_some() {
-            self.evidence = Evidence::default();
+            self.evidence = OutageEvidence::default();
             self.reopen(now, Phase::Open);
         }
     }

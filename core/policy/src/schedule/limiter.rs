@@ -9,10 +9,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::{EvidenceExchange, Rule, Ticket, UpstreamLoad};
+use super::{LimitEventExchange, Rule, Ticket, UpstreamLoad};
 use crate::adaptive::{AdaptiveView, CallKind, Decision, Ended, Limit, LimitSettings, LimitView, Sample};
 use tidegate_protocol::vllm::EngineMetrics;
-use tidegate_share::{CallStep, Evidence, Lease, LeaseView};
+use tidegate_share::{CallStep, Lease, LeaseView, LimitEvents};
 
 /// The maximum number of limit changes that are kept for the driver. Later ones are dropped.
 const MAX_CHANGES: usize = 64;
@@ -43,7 +43,7 @@ pub(super) struct Limiter {
     /// [`MAX_CHANGES`].
     pub(super) changes: Vec<Decision>,
     /// The events that are exchanged with other processes, or `None` if the limit is not shared.
-    exchange: Option<Box<EvidenceExchange>>,
+    exchange: Option<Box<LimitEventExchange>>,
 }
 
 /// An adaptive limit, with what is reported about it.
@@ -64,7 +64,7 @@ pub(super) struct Tracked {
     pub(super) awaits: bool,
     /// See [`Limit::first_token_work_seconds`].
     pub(super) work_seconds: f64,
-    /// The number of the call in the [`EvidenceExchange`], or 0 if the limit is not shared.
+    /// The number of the call in the [`LimitEventExchange`], or 0 if the limit is not shared.
     call: u64,
 }
 
@@ -190,13 +190,13 @@ impl Limiter {
 
     /// Returns the events that are exchanged with other processes, or `None` if the limit is not
     /// adaptive or not shared.
-    pub(super) fn exchange(&mut self) -> Option<&mut EvidenceExchange> {
+    pub(super) fn exchange(&mut self) -> Option<&mut LimitEventExchange> {
         self.exchange.as_deref_mut()
     }
 
     /// Reports events of the calls of another process to the adaptive limit.
-    pub(super) fn observe(&mut self, now: Instant, process: u64, evidence: &Evidence) {
-        self.with_exchange(|exchange, limit| exchange.observe(now, limit, process, evidence));
+    pub(super) fn observe(&mut self, now: Instant, process: u64, limit_events: &LimitEvents) {
+        self.with_exchange(|exchange, limit| exchange.observe(now, limit, process, limit_events));
     }
 
     /// Applies what `lease` says about the adaptive limit of all processes.
@@ -211,7 +211,7 @@ impl Limiter {
         });
     }
 
-    fn with_exchange(&mut self, event: impl FnOnce(&mut EvidenceExchange, &mut Limit)) {
+    fn with_exchange(&mut self, event: impl FnOnce(&mut LimitEventExchange, &mut Limit)) {
         let Some(mut exchange) = self.exchange.take() else { return };
         self.update(|limit| event(&mut exchange, limit));
         self.exchange = Some(exchange);

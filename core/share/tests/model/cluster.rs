@@ -393,7 +393,7 @@ impl Cluster {
             }
             ToMember::CoolDown { .. }
             | ToMember::Advance { .. }
-            | ToMember::Evidence { .. }
+            | ToMember::LimitEvents { .. }
             | ToMember::Placements { .. } => {}
         }
         self.settle(process);

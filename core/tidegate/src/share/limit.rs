@@ -7,7 +7,7 @@ use crate::admission::{Admission, BudgetSet};
 use crate::budget::SharedSet;
 use crate::schedule::LeaseKind;
 use tidegate_share::rates::{Advance, Draw};
-use tidegate_share::{Evidence, LeaseUpdate, Placements, Report};
+use tidegate_share::{LeaseUpdate, LimitEvents, Placements, Report};
 
 /// Time for which events of calls are collected before other processes are told of them.
 pub(super) const EVENTS_DELAY: Duration = Duration::from_millis(20);
@@ -37,7 +37,7 @@ pub(crate) enum JoinMessage {
 #[derive(Clone, Debug)]
 pub(crate) enum CallEvents {
     /// The calls are at a target with an adaptive limit.
-    Evidence(Evidence),
+    LimitEvents(LimitEvents),
     /// The calls are at a pool.
     Placements(Placements),
 }
@@ -93,7 +93,7 @@ impl SharedLimit {
         if let Self::Replicas(admission) = self {
             return admission.upgrade()?.take_placements().map(CallEvents::Placements);
         }
-        self.slots()?.take_evidence().map(CallEvents::Evidence)
+        self.slots()?.take_limit_events().map(CallEvents::LimitEvents)
     }
 
     /// Returns `true` if calls are in flight, or, at a pool, were sent since the last time.
@@ -115,9 +115,9 @@ impl SharedLimit {
     }
 
     /// Applies what happened to calls of another process at an adaptive limit.
-    pub(super) fn on_evidence(&self, process: u64, evidence: &Evidence) {
+    pub(super) fn on_limit_events(&self, process: u64, limit_events: &LimitEvents) {
         if let Some(admission) = self.slots() {
-            admission.on_evidence(process, evidence);
+            admission.on_limit_events(process, limit_events);
         }
     }
 

@@ -63,7 +63,7 @@ struct Outbox {
     others: RefCell<BTreeMap<Option<Arc<str>>, ToMember>>,
     /// Each answers a draw. A member has at most a few that were not answered.
     advances: RefCell<VecDeque<ToMember>>,
-    evidence: RefCell<VecDeque<ToMember>>,
+    limit_events: RefCell<VecDeque<ToMember>>,
     placements: RefCell<VecDeque<ToMember>>,
     filled: Notify,
 }
@@ -285,12 +285,12 @@ impl Outbox {
                 leases.insert(resource, LeaseUpdate { granted: known + update.granted, ..update });
             }
             ToMember::Advance { .. } => self.advances.borrow_mut().push_back(message),
-            ToMember::Evidence { .. } => {
-                let mut evidence = self.evidence.borrow_mut();
-                if evidence.len() >= MAX_QUEUED_EVENTS {
+            ToMember::LimitEvents { .. } => {
+                let mut limit_events = self.limit_events.borrow_mut();
+                if limit_events.len() >= MAX_QUEUED_EVENTS {
                     return false;
                 }
-                evidence.push_back(message);
+                limit_events.push_back(message);
             }
             ToMember::Placements { .. } => self.put_placements(message),
             ToMember::CoolDown { ref resource, .. } => {
@@ -334,7 +334,7 @@ impl Outbox {
             frames::write(buffer, &message);
         }
         // After the leases, which say whether the member observes the calls of all.
-        for message in std::mem::take(&mut *self.evidence.borrow_mut()) {
+        for message in std::mem::take(&mut *self.limit_events.borrow_mut()) {
             frames::write(buffer, &message);
         }
         for message in std::mem::take(&mut *self.others.borrow_mut()).into_values() {

@@ -342,8 +342,8 @@ impl Member {
             ToMember::Advance { resource, advance } => {
                 limit(resource).iter().for_each(|limit| limit.on_advance(advance, Duration::ZERO));
             }
-            ToMember::Evidence { resource, member, evidence } => {
-                limit(resource).iter().for_each(|limit| limit.on_evidence(*member, evidence));
+            ToMember::LimitEvents { resource, member, limit_events } => {
+                limit(resource).iter().for_each(|limit| limit.on_limit_events(*member, limit_events));
             }
             ToMember::Placements { resource, member, others, placements } => {
                 limit(resource).iter().for_each(|limit| limit.on_placements(*member, *others, placements));
@@ -410,7 +410,7 @@ impl Member {
             for events in messages {
                 let resource = resource.clone();
                 let message = match events {
-                    CallEvents::Evidence(evidence) => ToBroker::Evidence { resource, evidence },
+                    CallEvents::LimitEvents(limit_events) => ToBroker::LimitEvents { resource, limit_events },
                     CallEvents::Placements(placements) => ToBroker::Placements { resource, placements },
                 };
                 session.send(&message);

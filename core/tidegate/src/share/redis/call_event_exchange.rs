@@ -11,7 +11,7 @@ use super::events::{Published, events_text, gone_text, member_number, parse_even
 use super::exchange::Publication;
 use crate::clock::now;
 use crate::schedule::LeaseKind;
-use tidegate_share::{Evidence, MessageOrder, Peers, Placements};
+use tidegate_share::{LimitEvents, MessageOrder, Peers, Placements};
 
 /// Multiplied by the numbers of publishing and of receiving members: the minimum time between two
 /// texts with events that one member publishes at a pool. So the server delivers at most 50,000 of
@@ -203,7 +203,10 @@ impl CallEventExchange {
 
     /// Forgets the calls of another member.
     fn forget(&self, member: u64) {
-        self.apply(member, &CallEvents::Evidence(Evidence { restarts: true, ..Evidence::default() }));
+        self.apply(
+            member,
+            &CallEvents::LimitEvents(LimitEvents { restarts: true, ..LimitEvents::default() }),
+        );
         self.apply(member, &CallEvents::Placements(Placements::restart()));
     }
 
@@ -211,8 +214,8 @@ impl CallEventExchange {
     /// this resource.
     fn apply(&self, member: u64, events: &CallEvents) {
         match (events, &self.limit) {
-            (CallEvents::Evidence(evidence), SharedLimit::Calls(LeaseKind::Slots, _)) => {
-                self.limit.on_evidence(member, evidence);
+            (CallEvents::LimitEvents(limit_events), SharedLimit::Calls(LeaseKind::Slots, _)) => {
+                self.limit.on_limit_events(member, limit_events);
             }
             (CallEvents::Placements(placements), SharedLimit::Replicas(_)) => {
                 self.limit.on_placements(Some(member), self.peers.count(), placements);

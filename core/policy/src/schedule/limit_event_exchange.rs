@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::adaptive::{CallKind, Ended, Limit, Sample};
-use tidegate_share::{Appointment, CallEvent, CallStep, Evidence, LimitRole, MAX_EVENTS};
+use tidegate_share::{Appointment, CallEvent, CallStep, LimitEvents, LimitRole, MAX_EVENTS};
 
 /// The maximum number of calls of other processes that are counted, and of events that were not
 /// told yet.
@@ -23,7 +23,7 @@ const MAX_AGE: Duration = Duration::from_secs(86_400);
 
 /// The exchange of one adaptive limit. See [the module](self).
 #[derive(Debug, Default)]
-pub(super) struct EvidenceExchange {
+pub(super) struct LimitEventExchange {
     /// What this process does for the limit. `None`: its own limit is in force.
     appointment: Option<Appointment>,
     /// The last role of this process, also if it has lost the broker since. `None`: it never had
@@ -61,7 +61,7 @@ struct OpenCall {
     is_answered: bool,
 }
 
-impl EvidenceExchange {
+impl LimitEventExchange {
     /// Records that a call of this process was sent. Returns its number.
     pub(super) fn on_sent(&mut self, now: Instant, kind: CallKind) -> u64 {
         self.calls += 1;
@@ -107,7 +107,7 @@ impl EvidenceExchange {
 
     /// Removes up to [`MAX_EVENTS`] pending events, and returns them. Returns `None` if there is
     /// nothing to tell.
-    pub(super) fn take(&mut self, now: Instant) -> Option<Evidence> {
+    pub(super) fn take(&mut self, now: Instant) -> Option<LimitEvents> {
         self.is_announced = false;
         let micros = |from, to: Instant| {
             u64::try_from(to.saturating_duration_since(from).as_micros()).unwrap_or(u64::MAX)
@@ -117,7 +117,7 @@ impl EvidenceExchange {
         let events: Vec<_> =
             pending.map(|(at, call, what)| CallEvent { call, age_us: micros(at, now), what }).collect();
         let sent_us = micros(*self.began_at.get_or_insert(now), now);
-        (restarts || !events.is_empty()).then_some(Evidence { restarts, sent_us, events })
+        (restarts || !events.is_empty()).then_some(LimitEvents { restarts, sent_us, events })
     }
 
     /// Tells the observers of all calls in flight again.
@@ -192,19 +192,25 @@ impl EvidenceExchange {
 
     /// Applies events of the calls of another process. Does nothing if this process does not
     /// observe them.
-    pub(super) fn observe(&mut self, now: Instant, limit: &mut Limit, process: u64, evidence: &Evidence) {
+    pub(super) fn observe(
+        &mut self,
+        now: Instant,
+        limit: &mut Limit,
+        process: u64,
+        limit_events: &LimitEvents,
+    ) {
         if self.role().is_none_or(|role| role.is_follower()) {
             return;
         }
-        if evidence.restarts {
+        if limit_events.restarts {
             self.forget(now, limit, |of| of == process);
         }
-        if evidence.events.is_empty() {
+        if limit_events.events.is_empty() {
             self.clocks.remove(&process);
             return;
         }
-        let delay = self.delay(now, process, evidence.sent_us);
-        for event in &evidence.events {
+        let delay = self.delay(now, process, limit_events.sent_us);
+        for event in &limit_events.events {
             let late_by = delay.saturating_add(Duration::from_micros(event.age_us)).min(MAX_AGE);
             let key = (process, event.call);
             if let CallStep::Sent(kind) = event.what {
@@ -295,7 +301,7 @@ mod tests {
             let settings = LimitSettings { max: 64, objective: None, latency: None, tpot: None, adaptive };
             let mut now = epoch();
             let [mut own, mut seen] = [(); 2].map(|()| Limit::new(&settings, now));
-            let [mut process, mut observer] = [(); 2].map(|()| EvidenceExchange::default());
+            let [mut process, mut observer] = [(); 2].map(|()| LimitEventExchange::default());
             let appointed = |role, term| Some(Appointment { role, term });
             observer.on_appointed(now, &mut seen, appointed(LimitRole::Leader, 1), 2);
             process.on_appointed(now, &mut own, appointed(LimitRole::Follower, 1), 2);
@@ -321,8 +327,8 @@ mod tests {
                     Action::FirstToken { .. } | Action::End { .. } => {}
                     Action::Tell => {
                         prop_assert_eq!(process.take_announcement(), process.restarts || !process.pending.is_empty());
-                        while let Some(evidence) = process.take(now) {
-                            observer.observe(now, &mut seen, 7, &evidence);
+                        while let Some(limit_events) = process.take(now) {
+                            observer.observe(now, &mut seen, 7, &limit_events);
                         }
                         let awaiting = open.iter().filter(|(_, awaits)| *awaits).count();
                         prop_assert_eq!(observer.others.len(), open.len());
