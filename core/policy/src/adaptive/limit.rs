@@ -338,16 +338,16 @@ impl Limit {
     }
 
     /// Follows a limit that another process finds: these slots and this first-token limit are in
-    /// force. Until [`Limit::decide`] is called, the events of calls do not change the slots. They
+    /// force. Until [`Limit::lead`] is called, the events of calls do not change the slots. They
     /// may change the first-token limit, so this must be called after each of them.
     pub(crate) fn follow(&mut self, slots: usize, first_tokens: usize) {
-        self.slots.follow(slots);
+        self.slots.set_followed(slots);
         self.first_token_limit.set(first_tokens);
     }
 
-    /// Lets the events of calls change the limit again, beginning with the bounds that are in
-    /// force.
-    pub(crate) fn decide(&mut self, now: Instant) {
+    /// Makes this process the leader again: the events of calls change the limit from now on,
+    /// beginning with the bounds that are in force.
+    pub(crate) fn lead(&mut self, now: Instant) {
         self.slots.is_followed = false;
         self.discard_evidence(now);
         self.trial_evidence = CongestionEvidence::new(now);

@@ -178,14 +178,14 @@ impl LimitEventExchange {
         if role == before {
             return;
         }
-        let Some(role) = role else { return limit.decide(now) };
+        let Some(role) = role else { return limit.lead(now) };
         // Whoever leads at first has been alone.
         let saw_all = self.last_role.map_or(role == LimitRole::Leader, |role| !role.is_follower());
         if !role.is_follower() && !saw_all {
             limit.forget_usual();
         }
         if role == LimitRole::Leader {
-            limit.decide(now);
+            limit.lead(now);
         }
         self.last_role = Some(role);
     }
@@ -222,7 +222,7 @@ impl LimitEventExchange {
                 continue;
             }
             let Some(mut sample) = self.others.remove(&key) else { continue };
-            sample.postpone(now, late_by);
+            sample.shift_later(now, late_by);
             match event.what {
                 CallStep::FirstToken => limit.on_first_token(now, &mut sample),
                 CallStep::Unobservable { output } => limit.mark_unobservable(now, &mut sample, output),
@@ -232,7 +232,7 @@ impl LimitEventExchange {
                 }
                 CallStep::Sent(_) => {}
             }
-            sample.advance(late_by);
+            sample.shift_earlier(late_by);
             self.others.insert(key, sample);
         }
     }

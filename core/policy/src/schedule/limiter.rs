@@ -219,7 +219,7 @@ impl Limiter {
 
     /// Puts the limit in force that all processes have together: that of the leases, or, if this
     /// process leads, its own, which the leases then tell the others.
-    pub(super) fn follow(&mut self, slots: &mut Lease, first_tokens: Option<&mut Lease>) {
+    pub(super) fn apply_leases(&mut self, slots: &mut Lease, first_tokens: Option<&mut Lease>) {
         let Some(exchange) = &self.exchange else { return };
         let Some(AdaptiveLimit { limit, .. }) = self.adaptive.as_deref_mut() else { return };
         if exchange.follows() {
