@@ -81,7 +81,7 @@ pub use peers::{MessageOrder, Peers};
 pub use placements::{MAX_PLACEMENTS, MAX_PREFIXES, PlacementEvent, PlacementStep, Placements};
 
 /// Time between two heartbeats of a member of a local broker: 0.5 s.
-pub const HEARTBEAT: Duration = Duration::from_millis(500);
+pub const LOCAL_HEARTBEAT: Duration = Duration::from_millis(500);
 /// Time after the last message of a local broker until a member admits nothing: 1.5 s. If the
 /// member was stopped in the meantime, its slots may be used by others.
 pub const RENEWAL_TIME: Duration = Duration::from_millis(1_500);

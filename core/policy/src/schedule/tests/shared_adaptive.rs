@@ -8,7 +8,7 @@ use crate::adaptive::{Ended, LimitSettings};
 use crate::testing::epoch;
 use tidegate_config::AdaptiveConfig;
 use tidegate_share::{
-    Broker, HEARTBEAT, Lease, LeaseTimes, LimitRole, MemberId, Predecessor, Report, ToBroker, ToMember,
+    Broker, LOCAL_HEARTBEAT, Lease, LeaseTimes, LimitRole, MemberId, Predecessor, Report, ToBroker, ToMember,
 };
 
 /// Time that a message takes.
@@ -146,7 +146,7 @@ impl Cluster {
                 }
             }
             if process.next_heartbeat <= now {
-                process.next_heartbeat = now + HEARTBEAT;
+                process.next_heartbeat = now + LOCAL_HEARTBEAT;
                 let number = process.sent_heartbeats.len() as u64;
                 process.sent_heartbeats.push(now);
                 let reports = LeaseKind::ALL.into_iter().filter_map(|kind| {

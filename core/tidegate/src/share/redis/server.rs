@@ -17,7 +17,7 @@ use crate::config::{RedisUrl, ShareConfig};
 use crate::error::Error;
 
 /// Maximum time to connect.
-const CONNECTS_WITHIN: Duration = Duration::from_secs(1);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Where the store is, and how to log in.
 pub(super) struct Server {
@@ -73,7 +73,7 @@ impl Server {
             let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         }
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECTS_WITHIN))
+            .set_connection_timeout(Some(CONNECT_TIMEOUT))
             .set_response_timeout(None);
         if self.share.cluster {
             return self.connect_cluster(pushes).await;
@@ -94,7 +94,7 @@ impl Server {
     async fn connect_cluster(&self, pushes: UnboundedSender<PushInfo>) -> RedisResult<Connection> {
         let mut builder = ClusterClientBuilder::new(self.nodes())
             .use_protocol(ProtocolVersion::RESP3)
-            .connection_timeout(CONNECTS_WITHIN)
+            .connection_timeout(CONNECT_TIMEOUT)
             .response_timeout(JOIN_TIMEOUT)
             .push_sender(pushes);
         if self.url.tls {

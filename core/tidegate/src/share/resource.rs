@@ -1,4 +1,4 @@
-//! A limit or a pool of this process that other processes share, as the member of a store sees it.
+//! A limit or a pool of this process that other processes share: a *resource* of its store.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ const MAX_MESSAGES: usize = 64;
 
 /// A limit or a pool of this process that other processes share.
 #[derive(Clone, Debug)]
-pub(crate) enum SharedLimit {
+pub(crate) enum SharedResource {
     /// The calls in flight of a target or tool, or those that await their first token.
     Calls(LeaseKind, Weak<Admission>),
     /// The requests and tokens per time of a target, of a tool, or of several targets.
@@ -25,7 +25,7 @@ pub(crate) enum SharedLimit {
     Replicas(Weak<Admission>),
 }
 
-/// What a limit tells its store when it joins.
+/// What a resource tells its store when it joins.
 #[derive(Debug)]
 pub(crate) enum JoinMessage {
     Calls(Report),
@@ -42,7 +42,8 @@ pub(crate) enum CallEvents {
     Placements(Placements),
 }
 
-impl SharedLimit {
+impl SharedResource {
+    /// Returns `true` if both are the same limit or pool of this process.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Calls(kind, one), Self::Calls(of, other)) => kind == of && one.ptr_eq(other),
@@ -61,6 +62,7 @@ impl SharedLimit {
         }
     }
 
+    /// Applies an update of a lease by the broker. Has no effect on rates and pools.
     pub(super) fn on_lease_update(&self, update: LeaseUpdate) {
         if let Self::Calls(kind, admission) = self {
             admission.upgrade().iter().for_each(|it| it.on_lease_update(*kind, update));
@@ -89,6 +91,7 @@ impl SharedLimit {
         (events, may_have_more)
     }
 
+    /// Returns the next message with events of calls, or `None` if there is none.
     fn take_message(&self) -> Option<CallEvents> {
         if let Self::Replicas(admission) = self {
             return admission.upgrade()?.take_placements().map(CallEvents::Placements);
@@ -121,6 +124,7 @@ impl SharedLimit {
         }
     }
 
+    /// Starts a cool-down until `until` that another process has announced. Applies to slots only.
     pub(super) fn on_cool_down(&self, until: Instant) {
         if let Some(admission) = self.slots() {
             admission.resume_cooldown(until);
@@ -151,6 +155,7 @@ impl SharedLimit {
         budgets.upgrade().is_some_and(|it| it.has_shared_charges(*set))
     }
 
+    /// Returns what is idle to the broker, and reports what has changed since the last heartbeat.
     pub(super) fn on_heartbeat(&self) {
         match self {
             Self::Calls(kind, admission) => {
@@ -161,6 +166,7 @@ impl SharedLimit {
         }
     }
 
+    /// Records that the broker was lost.
     pub(super) fn on_lost(&self) {
         match self {
             Self::Calls(kind, admission) => {
@@ -171,6 +177,7 @@ impl SharedLimit {
         }
     }
 
+    /// Lets this process use the whole limit, because there can be no broker.
     pub(super) fn on_alone(&self) {
         match self {
             Self::Calls(kind, admission) => {
@@ -181,6 +188,8 @@ impl SharedLimit {
         }
     }
 
+    /// Returns the admission of a limit of slots, or `None` for other resources and after the gate
+    /// was dropped.
     fn slots(&self) -> Option<Arc<Admission>> {
         if let Self::Calls(LeaseKind::Slots, admission) = self { admission.upgrade() } else { None }
     }

@@ -3,7 +3,7 @@
 //! The first line is `events MEMBER NUMBER` or `gone MEMBER`. After the first one, each further
 //! line is a message as JSON, of an adaptive limit or of a pool. The script publishes `gone`, too.
 
-use super::super::limit::{CallEvents, SharedLimit};
+use super::super::resource::{CallEvents, SharedResource};
 use tidegate_share::{LimitEvents, MAX_EVENTS, Placements};
 
 /// What a member has published.
@@ -59,9 +59,9 @@ pub(super) fn gone_text(member: &str) -> String {
 
 /// Parses a line about the calls of another member at `limit`. Returns `None` if it is malformed or
 /// too long.
-pub(super) fn parse_events(limit: &SharedLimit, line: &str) -> Option<CallEvents> {
+pub(super) fn parse_events(limit: &SharedResource, line: &str) -> Option<CallEvents> {
     match limit {
-        SharedLimit::Replicas(_) => {
+        SharedResource::Replicas(_) => {
             let placements: Placements = serde_json::from_str(line).ok()?;
             placements.is_valid().then_some(CallEvents::Placements(placements))
         }
@@ -95,8 +95,8 @@ mod tests {
         let Some(Published::Events { member: 255, number: 3, mut lines }) = Published::parse(&text) else {
             panic!("events: {text}")
         };
-        let pool = SharedLimit::Replicas(Weak::new());
-        let limit = SharedLimit::Calls(LeaseKind::Slots, Weak::new());
+        let pool = SharedResource::Replicas(Weak::new());
+        let limit = SharedResource::Calls(LeaseKind::Slots, Weak::new());
         let parsed = lines.next().and_then(|line| parse_events(&pool, line));
         assert!(matches!(parsed, Some(CallEvents::Placements(parsed)) if parsed == placements));
         let parsed = lines.next().and_then(|line| parse_events(&limit, line));
@@ -118,7 +118,7 @@ mod tests {
         ] {
             assert!(Published::parse(text).is_none(), "{text}");
         }
-        let pool = SharedLimit::Replicas(Weak::new());
+        let pool = SharedResource::Replicas(Weak::new());
         let event = PlacementEvent { call: 7, what: PlacementStep::Ended { accepted: true } };
         let events = vec![event; MAX_PLACEMENTS + 1];
         let long = serde_json::to_string(&Placements { restarts: false, events }).expect("text");
