@@ -62,7 +62,7 @@ impl Policy {
     }
 
     pub(super) fn measure_again(&mut self, cap: usize, stopping_rule: StoppingRule) {
-        self.queue.push_front(NextStep::Hold {
+        self.queue.push_front(NextStep::Measure {
             cap,
             purpose: Purpose::Reference,
             stopping_rule,
