@@ -17,7 +17,7 @@ use crate::body::RequestBody;
 use crate::call::{AttemptResult, Call, CanReplay, RetryCharge, outcome_of, retry_path_of};
 use crate::clock;
 use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, take_ready, tower_layer};
-use crate::metrics::{RECLAIMED, REPLICA_DOWN, RETRIED_ELSEWHERE};
+use crate::metrics::{OTHER_REPLICA, PREEMPTED, REPLICA_DOWN};
 use tidegate_policy::outcome::{AttemptOutcome, Cancellation};
 use tidegate_policy::retry::RetryPath;
 use tidegate_policy::retry::{FailedAttempt, GiveUpReason, NextStep, avoids_replica, decide};
@@ -78,7 +78,7 @@ async fn make_attempts<S: InnerService>(
         {
             // A cancelled attempt is not a failure. The call is queued again, with its age and its
             // charge.
-            call.target().metrics().retried(RECLAIMED);
+            call.target().metrics().on_retry(PREEMPTED);
             drop(result);
             body = body_copy;
             continue;
@@ -122,11 +122,11 @@ async fn make_attempts<S: InnerService>(
 fn record_retry(call: &Call, outcome: &AttemptOutcome, path: RetryPath, sleep: Option<Duration>) {
     call.update_attempt(|attempt| attempt.backoff = sleep);
     if path == RetryPath::OtherReplica {
-        call.target().metrics().hopped(call.placed().as_ref());
+        call.target().metrics().on_retry_at_other_replica(call.placed().as_ref());
     }
-    call.target().metrics().retried(match outcome {
+    call.target().metrics().on_retry(match outcome {
         AttemptOutcome::Cancelled(Cancellation::ReplicaDown) => REPLICA_DOWN,
-        _ if path == RetryPath::OtherReplica => RETRIED_ELSEWHERE,
+        _ if path == RetryPath::OtherReplica => OTHER_REPLICA,
         _ => call.last_failure().unwrap_or("unknown"),
     });
 }
@@ -139,7 +139,7 @@ fn record_retry(call: &Call, outcome: &AttemptOutcome, path: RetryPath, sleep: O
 fn return_failure(call: &Call, result: AttemptResult, why: GiveUpReason) -> AttemptResult {
     let is_rejection = result.as_ref().is_err_and(|error| error.reason().is_some());
     if call.is_enforced() && !is_rejection {
-        call.target().metrics().gave_up(why);
+        call.target().metrics().on_give_up(why);
     }
     match result {
         Ok(mut response) => {

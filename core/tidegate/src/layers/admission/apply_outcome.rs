@@ -58,7 +58,7 @@ pub(crate) fn apply(call: &Call, permit: &mut Permit, outcome: &AttemptOutcome) 
         return RetryPath::Backoff;
     };
     if matches!(path, RetryPath::AfterCoolDown | RetryPath::AfterOutage) {
-        call.target().metrics().cooled(path);
+        call.target().metrics().on_cool_down(path);
         tracing::debug!(target = %call.target().name(), retry_path = ?path, "held back");
     }
     path
