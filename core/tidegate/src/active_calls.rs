@@ -43,8 +43,8 @@ pub(crate) struct ActiveCall {
     index: usize,
 }
 
-/// The guard of a call that may still be sent to a fallback target. [`Active::wait_until_idle`] resolves only
-/// after this guard is dropped.
+/// The guard of a call that may still be sent to a fallback target. [`Active::wait_until_idle`]
+/// resolves only after this guard is dropped.
 #[derive(Debug)]
 pub(crate) struct FallbackInProgress(Arc<Active>);
 
@@ -57,14 +57,15 @@ impl Active {
         ActiveCall { active: self.clone(), id, index }
     }
 
-    /// Delays [`Active::wait_until_idle`] until the returned guard is dropped, because a call may still be
-    /// sent to a fallback target. [`Active::count`] does not change.
+    /// Delays [`Active::wait_until_idle`] until the returned guard is dropped, because a call may
+    /// still be sent to a fallback target. [`Active::count`] does not change.
     pub(crate) fn in_fallback(self: &Arc<Self>) -> FallbackInProgress {
         self.update_count(|count| count.in_fallback += 1);
         FallbackInProgress(self.clone())
     }
 
-    /// Changes the count, and wakes those that wait for [`Active::wait_until_idle`] if nothing is left.
+    /// Changes the count, and wakes those that wait for [`Active::wait_until_idle`] if nothing is
+    /// left.
     fn update_count(&self, change: impl FnOnce(&mut Count)) {
         self.count.send_if_modified(|count| {
             change(count);

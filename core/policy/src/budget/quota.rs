@@ -236,8 +236,8 @@ impl Quota {
         })
     }
 
-    /// Returns whether the provider says what is left of a long window. Its window may have begun
-    /// after what all processes have charged.
+    /// Returns `true` if only what the provider reports as left bounds calls in a long window. Its
+    /// window may have begun after what all processes have charged.
     pub(super) fn follows_provider(&self, now: Instant, totals: &ChargeTotals) -> bool {
         let charged = totals.by_rule(self.kind);
         self.is_bounded_by(self.provider_window.available(now, &charged, self.limit as f64))

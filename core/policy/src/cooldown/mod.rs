@@ -452,8 +452,8 @@ impl Cooldown {
         }
         if let Some(delay) = delay {
             self.evidence.is_confirmed = true;
-            // What asks for so little while it is down is tried again as rarely as what asks for
-            // nothing. A 429 may state when a rate permits the next call.
+            // While the target is down, a zero or very short `Retry-After` does not shorten the
+            // probe interval. A 429 may state when a rate permits the next call.
             let says_nothing = delay.is_zero() || failure != Failure::Limited && delay < MIN_PROBE_INTERVAL;
             let is_paced = is_current && self.is_down() && says_nothing;
             let delay = if is_paced { delay.max(self.next_interval(jitter)) } else { delay };

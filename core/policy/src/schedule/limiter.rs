@@ -232,12 +232,12 @@ impl Limiter {
         slots.set_adaptive(self.slots);
         if let Some(lease) = first_tokens {
             lease.set_adaptive(self.most_awaiting);
-            // Whoever finds the slots also finds how many calls may await their first token.
+            // The leader of the slots also decides how many calls may await their first token.
             if let Some(role) = exchange.role() {
                 lease.set_role(role);
             }
-            // Calls that do not stream would hold what they do not use, and as many places as slots
-            // bound nothing.
+            // Calls that do not stream do not use the leased places, and at least as many places as
+            // slots limit nothing.
             if self.recent_streams > 0 && lease.view().cap < slots.view().cap {
                 // If the broker was lost while all places were idle, a call with a slot may be
                 // sent.
@@ -255,7 +255,8 @@ impl Limiter {
         }
     }
 
-    /// Reports the time to the adaptive limit if `next_wake` has passed. Returns whether it has.
+    /// Reports the time to the adaptive limit if `next_wake` has passed. Returns `true` if it has
+    /// passed.
     pub(super) fn tick(&mut self, now: Instant) -> bool {
         let is_due = self.next_wake.is_some_and(|at| at <= now);
         if is_due {

@@ -239,7 +239,7 @@ impl RateStock {
         self.weight = weight;
     }
 
-    /// Returns whether a waiting call lacks what the broker does not know of.
+    /// Returns `true` if a waiting call lacks an amount that the broker does not know of.
     pub fn is_draw_due(&self) -> bool {
         // Estimates change a little with each call.
         let differs =

@@ -290,7 +290,7 @@ impl Account {
         self.unanswered.iter().map(aged).collect()
     }
 
-    /// Returns the message that returns what the member holds. The member receives nothing more
+    /// Returns the message with which the member leaves. The member receives nothing more
     /// from the channel `unneeded`.
     pub(super) fn last_outgoing(&self, unneeded: Option<String>) -> Outgoing {
         let message = match self.limit {
@@ -361,17 +361,17 @@ impl Account {
         }
     }
 
-    /// Whether a message is on its way.
+    /// Returns `true` if a message was sent and is not answered.
     pub(super) fn is_busy(&self) -> bool {
         matches!(self.state, State::Joining | State::Busy)
     }
 
-    /// Whether the store may know the member.
+    /// Returns `true` if the store may know the member.
     pub(super) fn is_known(&self) -> bool {
         self.state != State::Out
     }
 
-    /// Whether the store has answered the message that joins.
+    /// Returns `true` if the store has answered the message that joins.
     pub(super) fn is_joined(&self) -> bool {
         matches!(self.state, State::Idle | State::Busy)
     }
@@ -413,25 +413,25 @@ impl Account {
             self.is_alive_due |= is_silent && self.limit.has_charges();
             if let Some(left) = self.subscribes_again.checked_sub(1) {
                 self.subscribes_again = left;
-                self.owe_subscription();
+                self.request_subscription();
             }
             self.events.on_heartbeat();
             self.limit.on_heartbeat();
         }
     }
 
-    /// Subscribes to the channel again, which the member may have lost. Whoever joins does so
-    /// anyway.
+    /// Subscribes to the channel again, which the member may have lost. A member that has not
+    /// joined does nothing, because it subscribes when it joins.
     pub(super) fn on_unsubscribed(&mut self) {
         if self.state != State::Out {
             self.subscribes_again = RESUBSCRIBE_COUNT;
-            self.owe_subscription();
+            self.request_subscription();
         }
     }
 
     /// Lets a message be due, before which the member subscribes. The answer tells what was pushed
     /// meanwhile.
-    fn owe_subscription(&mut self) {
+    fn request_subscription(&mut self) {
         self.is_subscription_due = true;
         match self.limit {
             SharedResource::Calls(..) | SharedResource::Rates(..) => self.is_heartbeat_due = true,

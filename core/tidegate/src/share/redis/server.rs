@@ -159,13 +159,13 @@ impl Server {
 }
 
 impl Connection {
-    /// Whether the connection finds working servers again when one is lost.
+    /// Returns `true` if the connection finds working servers again when one is lost.
     pub(super) fn is_self_healing(&self) -> bool {
         matches!(self, Self::Cluster(_))
     }
 
-    /// Whether the connection can be used after an error. After an answer to another message, the
-    /// later answers are to other messages, too.
+    /// Returns `true` if the connection can be used after an error. After an answer to another
+    /// message, the later answers are to other messages, too.
     pub(super) fn outlives(&self, error: &RedisError) -> bool {
         let is_mixed_up = matches!(error.kind(), ErrorKind::Parse | ErrorKind::UnexpectedReturnType);
         self.is_self_healing() && !is_mixed_up

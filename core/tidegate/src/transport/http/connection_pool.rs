@@ -161,7 +161,7 @@ impl ConnectionPool {
         Some(CheckedOut::Http2 { connection: connection.clone(), is_reused: true })
     }
 
-    /// Returns whether an HTTP/2 connection of a route may carry another exchange.
+    /// Returns `true` if an HTTP/2 connection of a route may carry another exchange.
     fn has_room(&self, connections: &RouteConnections, connection: &http2::Connection) -> bool {
         let in_flight = connection.in_flight();
         if in_flight >= self.max_streams {
@@ -225,7 +225,7 @@ impl ConnectionPool {
     }
 
     /// Closes connections that were idle for too long or that the server has closed, and forgets
-    /// routes without connections. Returns whether none are left, so that the reaper may end.
+    /// routes without connections. Returns `true` if none are left, so that the reaper may end.
     fn close_idle(&self) -> bool {
         let now = Instant::now();
         let is_recent = |since: &Instant| now.duration_since(*since) < self.idle_timeout;
