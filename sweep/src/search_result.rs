@@ -6,6 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::observation::FailureCause;
 
+/// Share of the cap that must be in use for the cap to count as in full use. The check
+/// `work_conserving` requires it while calls wait, and the report marks it with a line.
+pub(crate) const FULL_USE_SHARE: f64 = 0.95;
+
 /// An estimated value with its confidence interval. The level of the interval is
 /// [`SearchSettings::confidence`](crate::SearchSettings::confidence).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -5,13 +5,11 @@ use std::collections::BTreeMap;
 
 use crate::observation::{AttemptObservation, BlockedBy, CallObservation, LoadSample};
 use crate::search::{SearchAction, SearchSettings};
-use crate::search_result::{StepResult, StepVerdict, SweepAnswer};
+use crate::search_result::{FULL_USE_SHARE, StepResult, StepVerdict, SweepAnswer};
 use crate::sweep_outcome::{CallOutcomes, Check, CheckResult};
 
 /// Number of calls or attempts below which a check has the result [`CheckResult::Unknown`].
 const MIN_CALLS: usize = 30;
-/// The check `work_conserving` passes if at least this share of the cap is in use while calls wait.
-const MIN_CAP_SHARE: f64 = 0.95;
 /// The check `work_conserving` considers a step only if calls waited just for a slot for more than
 /// this share of its time.
 const MIN_LIMITED_SHARE: f64 = 0.05;
@@ -77,7 +75,7 @@ impl StepTally {
     pub(crate) fn on_action(&mut self, next: &SearchAction, now: f64) {
         self.last_sample = None;
         self.current_step = match next {
-            SearchAction::Hold { step, cap, .. } => {
+            SearchAction::Measure { step, cap, .. } => {
                 let sums =
                     StepSums { cap: *cap, decided: now, began: now, ended: now, ..StepSums::default() };
                 self.steps.insert(*step, sums);
@@ -270,7 +268,7 @@ fn work_conserving(steps: &[(&StepResult, &StepSums)]) -> Check {
         worst.cap,
         100.0 * worst.gap_s / worst.cap_limited_s
     );
-    check("work_conserving", Some(used_share(worst) >= MIN_CAP_SHARE), finding)
+    check("work_conserving", Some(used_share(worst) >= FULL_USE_SHARE), finding)
 }
 
 /// Returns the share of failed attempts, 0 to 1, and the number of attempts over the steps whose

@@ -3,12 +3,31 @@
 use std::time::Duration;
 
 use crate::outcome::{AttemptOutcome, FailureCause};
-use crate::{backoff, cooldown::Hold, labels::labelled};
+use crate::{backoff, labels::labelled};
 use tidegate_config::RetryConfig;
 
 /// Maximum pause of a call after all replicas have rejected it because they are full. A full
 /// replica that named no `Retry-After` is sent no call for about as long.
 const ALL_FULL_PAUSE: Duration = Duration::from_millis(100);
+
+/// How the call of a failed attempt continues if it is retried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RetryPath {
+    /// The target admits attempts. The call is retried after a backoff.
+    Backoff,
+    /// The target cools down because the provider asked callers to wait. The call is queued without
+    /// a backoff.
+    AfterCoolDown,
+    /// Another replica may admit the call. The call is queued without a backoff. If the attempt did
+    /// not run, it does not count towards the maximum number of attempts.
+    OtherReplica,
+    /// All replicas that the call may be sent to are full. The call is queued again after a short
+    /// pause. If the attempt did not run, it does not count towards the maximum number of attempts.
+    AllReplicasFull,
+    /// The target is down. The call is queued without a backoff. If the attempt did not run, it
+    /// does not count towards the maximum number of attempts.
+    AfterOutage,
+}
 
 /// The properties of a failed attempt that the retry decision depends on.
 #[derive(Clone, Copy, Debug)]
@@ -22,8 +41,8 @@ pub struct FailedAttempt {
     pub repeatable: bool,
     /// How long the provider asked callers to wait. `None` if it named no delay.
     pub retry_after: Option<Duration>,
-    /// Whether the target admits attempts after this failure, which decides how the call waits.
-    pub hold: Hold,
+    /// How the call continues if it is retried.
+    pub retry_path: RetryPath,
     /// Number of attempts of the call that count against the configured maximum, including this one
     /// if it counts.
     pub attempts: u32,
@@ -36,25 +55,30 @@ impl FailedAttempt {
     ///
     /// `attempts` is the number of earlier attempts of the call that count against the configured
     /// maximum. This attempt counts too, unless the upstream certainly did not process it and
-    /// `hold` is [`Hold::Outage`], [`Hold::RetryOther`] or [`Hold::AllFull`].
+    /// `retry_path` is [`RetryPath::AfterOutage`], [`RetryPath::OtherReplica`] or
+    /// [`RetryPath::AllReplicasFull`].
     pub fn from_outcome(
         outcome: &AttemptOutcome,
-        hold: Hold,
+        retry_path: RetryPath,
         repeatable: bool,
         attempts: u32,
         left: Duration,
     ) -> Self {
         // Admission refuses a call only after it has waited as long as it may.
         let is_refused = matches!(outcome, AttemptOutcome::Failed(failed) if failed.kind.reason().is_some());
-        let is_misplaced = hold == Hold::RetryOther && outcome.is_misplaced();
+        let is_misplaced = retry_path == RetryPath::OtherReplica && outcome.is_misplaced();
         let never_executed = outcome.never_executed() || is_misplaced;
-        let is_free = never_executed && matches!(hold, Hold::Outage | Hold::RetryOther | Hold::AllFull);
+        let is_free = never_executed
+            && matches!(
+                retry_path,
+                RetryPath::AfterOutage | RetryPath::OtherReplica | RetryPath::AllReplicasFull
+            );
         Self {
             retryable: (outcome.is_retryable() || is_misplaced) && !is_refused,
             never_executed,
             repeatable,
             retry_after: outcome.retry_after(),
-            hold,
+            retry_path,
             attempts: attempts + u32::from(!is_free),
             left,
         }
@@ -133,7 +157,7 @@ pub fn decide(
     }
     // Nothing ran, and another replica has not rejected the call. `retry_after` concerns the
     // replica that has.
-    if failure.hold == Hold::RetryOther && failure.never_executed {
+    if failure.retry_path == RetryPath::OtherReplica && failure.never_executed {
         return Requeue;
     }
     if failure.retry_after.is_some_and(|retry_after| retry_after >= failure.left) {
@@ -142,11 +166,11 @@ pub fn decide(
     // The gate decides when a target that is down is tried again, so the attempts do not count
     // against the call. An attempt that may have run counts, so that it is not repeated without
     // end.
-    if failure.hold == Hold::Outage && failure.never_executed {
+    if failure.retry_path == RetryPath::AfterOutage && failure.never_executed {
         return Requeue;
     }
     // Each replica paces the calls that try it. This paces the call across all replicas.
-    if failure.hold == Hold::AllFull && failure.never_executed {
+    if failure.retry_path == RetryPath::AllReplicasFull && failure.never_executed {
         let sleep = ALL_FULL_PAUSE.mul_f64(0.5 + 0.5 * random);
         return if sleep < failure.left { Pause(sleep) } else { GiveUp(GiveUpReason::Deadline) };
     }
@@ -155,10 +179,10 @@ pub fn decide(
     }
     // A cool-down already limits the rate at which calls return, so no retry budget is charged.
     // Each outage of a replica causes at most one such retry per call.
-    let is_held = match failure.hold {
-        Hold::No => false,
-        Hold::CoolDown => failure.retry_after != Some(Duration::ZERO),
-        Hold::RetryOther | Hold::AllFull | Hold::Outage => true,
+    let is_held = match failure.retry_path {
+        RetryPath::Backoff => false,
+        RetryPath::AfterCoolDown => failure.retry_after != Some(Duration::ZERO),
+        RetryPath::OtherReplica | RetryPath::AllReplicasFull | RetryPath::AfterOutage => true,
     };
     if is_held {
         return Requeue;
@@ -181,7 +205,7 @@ mod tests {
             never_executed: false,
             repeatable: true,
             retry_after: None,
-            hold: Hold::No,
+            retry_path: RetryPath::Backoff,
             attempts: 1,
             left: Duration::from_secs(600),
         }
@@ -232,23 +256,38 @@ mod tests {
     fn only_retries_with_a_backoff_of_their_own_are_charged() {
         let without_budget = |failure| decide(&RetryConfig::default(), failure, || false, 0.5);
         assert_eq!(without_budget(failure()), NextStep::GiveUp(GiveUpReason::Budget));
-        assert_eq!(without_budget(FailedAttempt { hold: Hold::CoolDown, ..failure() }), NextStep::Requeue);
-        assert_eq!(without_budget(FailedAttempt { hold: Hold::Outage, ..failure() }), NextStep::Requeue);
-        let at_once = FailedAttempt { retry_after: Some(Duration::ZERO), hold: Hold::CoolDown, ..failure() };
+        assert_eq!(
+            without_budget(FailedAttempt { retry_path: RetryPath::AfterCoolDown, ..failure() }),
+            NextStep::Requeue
+        );
+        assert_eq!(
+            without_budget(FailedAttempt { retry_path: RetryPath::AfterOutage, ..failure() }),
+            NextStep::Requeue
+        );
+        let at_once = FailedAttempt {
+            retry_after: Some(Duration::ZERO),
+            retry_path: RetryPath::AfterCoolDown,
+            ..failure()
+        };
         assert_eq!(without_budget(at_once), NextStep::GiveUp(GiveUpReason::Budget), "it paces nothing");
         assert_eq!(next(at_once), NextStep::Backoff(Duration::from_millis(250)));
-        let down = FailedAttempt { hold: Hold::Outage, attempts: 99, ..failure() };
+        let down = FailedAttempt { retry_path: RetryPath::AfterOutage, attempts: 99, ..failure() };
         assert_eq!(without_budget(FailedAttempt { never_executed: true, ..down }), NextStep::Requeue);
         assert_eq!(
             without_budget(down),
             NextStep::GiveUp(GiveUpReason::Attempts),
             "what may have run is not run without end"
         );
-        let busy = FailedAttempt { hold: Hold::AllFull, never_executed: true, attempts: 99, ..failure() };
+        let busy = FailedAttempt {
+            retry_path: RetryPath::AllReplicasFull,
+            never_executed: true,
+            attempts: 99,
+            ..failure()
+        };
         assert_eq!(without_budget(busy), NextStep::Pause(Duration::from_millis(75)), "never at once");
         let short = FailedAttempt { left: Duration::from_millis(75), ..busy };
         assert_eq!(without_budget(short), NextStep::GiveUp(GiveUpReason::Deadline));
-        let full = FailedAttempt { hold: Hold::RetryOther, attempts: 99, ..failure() };
+        let full = FailedAttempt { retry_path: RetryPath::OtherReplica, attempts: 99, ..failure() };
         let long = Some(Duration::from_secs(700));
         assert_eq!(
             without_budget(FailedAttempt { never_executed: true, retry_after: long, ..full }),
@@ -261,7 +300,7 @@ mod tests {
         );
         assert_eq!(without_budget(FailedAttempt { attempts: 1, ..full }), NextStep::Requeue);
         assert_eq!(
-            without_budget(FailedAttempt { hold: Hold::CoolDown, attempts: 4, ..failure() }),
+            without_budget(FailedAttempt { retry_path: RetryPath::AfterCoolDown, attempts: 4, ..failure() }),
             NextStep::GiveUp(GiveUpReason::Attempts)
         );
     }

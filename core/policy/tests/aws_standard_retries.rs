@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_config::RetryConfig;
 use tidegate_policy::budget::RetryBudget;
-use tidegate_policy::cooldown::Hold;
+use tidegate_policy::retry::RetryPath;
 use tidegate_policy::retry::{FailedAttempt, GiveUpReason, NextStep, decide};
 
 /// What follows a failed attempt, and the retries that are left in the budget then.
@@ -181,7 +181,7 @@ fn failure(attempts: u32) -> FailedAttempt {
         never_executed: false,
         repeatable: true,
         retry_after: None,
-        hold: Hold::No,
+        retry_path: RetryPath::Backoff,
         attempts,
         left: Duration::from_secs(600),
     }
@@ -271,8 +271,11 @@ fn failures_that_are_not_retryable_have_no_delay() {
 fn throttled_calls_are_held_and_free_of_the_budget() {
     let now = epoch();
     let mut budget = RetryBudget::new(0.0, 500 / 14, now);
-    let throttled =
-        FailedAttempt { hold: Hold::CoolDown, retry_after: Some(Duration::from_secs(10)), ..failure(1) };
+    let throttled = FailedAttempt {
+        retry_path: RetryPath::AfterCoolDown,
+        retry_after: Some(Duration::from_secs(10)),
+        ..failure(1)
+    };
     assert_eq!(next(&config(3, 50, 20_000), &mut budget, now, throttled), NextStep::Requeue);
     assert_eq!(budget.balance(now), f64::from(500 / 14));
 }

@@ -8,7 +8,7 @@ use super::division::Division;
 use super::member::Presence;
 use super::rates::{Draw, RateDivision};
 use super::{
-    Evidence, MAX_EVENTS, MemberId, Placements, Predecessor, REJOIN_TIME, Report, ToBroker, ToMember,
+    LimitEvents, MAX_EVENTS, MemberId, Placements, Predecessor, REJOIN_TIME, Report, ToBroker, ToMember,
     cool_down_ms,
 };
 
@@ -86,7 +86,7 @@ impl Broker {
             ToBroker::CoolDown { resource, for_ms } => {
                 self.on_cool_down(now, from, resource, Duration::from_millis(*for_ms))
             }
-            ToBroker::Evidence { resource, evidence } => self.forward(from, resource, evidence),
+            ToBroker::LimitEvents { resource, limit_events } => self.forward(from, resource, limit_events),
             ToBroker::Placements { resource, placements } => {
                 self.share_placements(from, resource, placements)
             }
@@ -224,12 +224,12 @@ impl Broker {
     }
 
     /// Forwards the events of a member's calls to the observers.
-    fn forward(&self, from: MemberId, name: &Arc<str>, evidence: &Evidence) -> Messages {
+    fn forward(&self, from: MemberId, name: &Arc<str>, limit_events: &LimitEvents) -> Messages {
         let Some(Resource { division, .. }) = self.resources.get(name) else { return Vec::new() };
-        if evidence.events.len() > MAX_EVENTS {
+        if limit_events.events.len() > MAX_EVENTS {
             return Vec::new();
         }
-        tell(name, from, evidence, division.observers_of(from))
+        tell(name, from, limit_events, division.observers_of(from))
     }
 
     /// Forwards where a member has sent calls of a pool to its other members. With the first
@@ -324,14 +324,19 @@ fn advances(name: &Arc<str>, now: Instant, rates: &mut RateDivision) -> Messages
 /// observe them: one that was stopped may not know yet that it was replaced.
 fn forget(name: &Arc<str>, division: &Division, member: MemberId) -> Messages {
     let others = division.members().filter(|id| *id != member && division.adapts(*id));
-    tell(name, member, &Evidence { restarts: true, ..Evidence::default() }, others)
+    tell(name, member, &LimitEvents { restarts: true, ..LimitEvents::default() }, others)
 }
 
 /// Tells members what happened to the calls of another one.
-fn tell(name: &Arc<str>, of: MemberId, evidence: &Evidence, to: impl Iterator<Item = MemberId>) -> Messages {
+fn tell(
+    name: &Arc<str>,
+    of: MemberId,
+    limit_events: &LimitEvents,
+    to: impl Iterator<Item = MemberId>,
+) -> Messages {
     let message = |id| {
-        let (resource, evidence) = (name.clone(), evidence.clone());
-        (id, ToMember::Evidence { resource, member: of.0, evidence })
+        let (resource, limit_events) = (name.clone(), limit_events.clone());
+        (id, ToMember::LimitEvents { resource, member: of.0, limit_events })
     };
     to.map(message).collect()
 }

@@ -4,7 +4,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Instant;
 
-use super::evidence::{Appointment, LimitRole};
+use super::limit_role::{Appointment, LimitRole};
 use super::member::{MemberId, Presence, WEIGHTS};
 use super::{LeaseUpdate, REJOIN_TIME, Report};
 

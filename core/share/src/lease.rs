@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{Appointment, BROKER_SEARCH_TIME, LeaseTimes, LeaseUpdate, Report};
-use crate::evidence::LimitRole;
+use crate::limit_role::LimitRole;
 
 /// Delay before slots are wanted again after granted slots could not be used. Doubles up to
 /// [`MAX_RETRY_DELAY`].

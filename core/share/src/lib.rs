@@ -59,8 +59,9 @@
 
 mod broker;
 mod division;
-mod evidence;
 mod lease;
+mod limit_events;
+mod limit_role;
 mod member;
 mod message;
 mod peers;
@@ -71,15 +72,16 @@ use std::time::Duration;
 
 pub use broker::{Broker, FIRST_TOKENS, MAX_COOL_DOWN};
 pub use division::{MAX_CAP, MIN_PART, Predecessor};
-pub use evidence::{Appointment, CallEvent, CallKind, CallStep, Ended, Evidence, LimitRole, MAX_EVENTS};
 pub use lease::{Lease, LeaseView, SlotUse};
+pub use limit_events::{CallEvent, CallKind, CallStep, Ended, LimitEvents, MAX_EVENTS};
+pub use limit_role::{Appointment, LimitRole};
 pub use member::{MemberId, WEIGHTS};
 pub use message::{LeaseUpdate, Report, ToBroker, ToMember, cool_down_ms};
 pub use peers::{MessageOrder, Peers};
 pub use placements::{MAX_PLACEMENTS, MAX_PREFIXES, PlacementEvent, PlacementStep, Placements};
 
 /// Time between two heartbeats of a member of a local broker: 0.5 s.
-pub const HEARTBEAT: Duration = Duration::from_millis(500);
+pub const LOCAL_HEARTBEAT: Duration = Duration::from_millis(500);
 /// Time after the last message of a local broker until a member admits nothing: 1.5 s. If the
 /// member was stopped in the meantime, its slots may be used by others.
 pub const RENEWAL_TIME: Duration = Duration::from_millis(1_500);

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::evidence::{Appointment, Evidence, LimitRole};
+use crate::limit_events::LimitEvents;
+use crate::limit_role::{Appointment, LimitRole};
 use crate::placements::Placements;
 use crate::rates::{Advance, Draw};
 
@@ -45,12 +46,13 @@ pub enum ToBroker {
         for_ms: u64,
     },
     /// Tells the observers of an adaptive limit what happened to calls. Sent while there are any.
-    Evidence {
+    #[serde(rename = "evidence")]
+    LimitEvents {
         /// The name of the resource.
         resource: Arc<str>,
         /// What happened.
         #[serde(flatten)]
-        evidence: Evidence,
+        limit_events: LimitEvents,
     },
     /// Tells the other members where calls of a pool were sent. The first message of a pool joins
     /// it.
@@ -127,14 +129,15 @@ pub enum ToMember {
         for_ms: u64,
     },
     /// Tells an observer of an adaptive limit what happened to calls of another member.
-    Evidence {
+    #[serde(rename = "evidence")]
+    LimitEvents {
         /// The name of the resource.
         resource: Arc<str>,
         /// The number of the member.
         member: u64,
         /// What happened.
         #[serde(flatten)]
-        evidence: Evidence,
+        limit_events: LimitEvents,
     },
     /// Tells where another member has sent calls of a pool.
     Placements {

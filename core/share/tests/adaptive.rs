@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use tidegate_share::{
-    Broker, CallEvent, CallStep, Ended, Evidence, FIRST_TOKENS, LeaseUpdate, LimitRole, MemberId,
+    Broker, CallEvent, CallStep, Ended, FIRST_TOKENS, LeaseUpdate, LimitEvents, LimitRole, MemberId,
     Predecessor, Report, ToBroker, ToMember,
 };
 
@@ -14,22 +14,24 @@ struct Share {
     now: Instant,
     broker: Broker,
     told: BTreeMap<MemberId, LeaseUpdate>,
-    /// The evidence that was forwarded, with its receiver and its sender.
-    evidence: Vec<(MemberId, u64, Evidence)>,
+    /// The events that were forwarded, with its receiver and its sender.
+    limit_events: Vec<(MemberId, u64, LimitEvents)>,
 }
 
 impl Share {
     fn new(predecessor: Predecessor) -> Self {
         let now = Instant::now();
         let broker = Broker::new(now, predecessor);
-        Self { now, broker, told: BTreeMap::new(), evidence: Vec::new() }
+        Self { now, broker, told: BTreeMap::new(), limit_events: Vec::new() }
     }
 
     fn on_messages(&mut self, messages: Vec<(MemberId, ToMember)>) {
         for (to, message) in messages {
             match message {
                 ToMember::Lease { update, .. } => drop(self.told.insert(to, update)),
-                ToMember::Evidence { member, evidence, .. } => self.evidence.push((to, member, evidence)),
+                ToMember::LimitEvents { member, limit_events, .. } => {
+                    self.limit_events.push((to, member, limit_events))
+                }
                 _ => {}
             }
         }
@@ -71,8 +73,8 @@ impl Share {
 
     fn tell(&mut self, from: u64) {
         let events = vec![CallEvent { call: 1, age_us: 0, what: CallStep::Ended(Ended::Cancelled) }];
-        let evidence = Evidence { events, ..Evidence::default() };
-        self.send(from, &ToBroker::Evidence { resource: "llm".into(), evidence });
+        let limit_events = LimitEvents { events, ..LimitEvents::default() };
+        self.send(from, &ToBroker::LimitEvents { resource: "llm".into(), limit_events });
     }
 
     fn role(&self, member: u64) -> LimitRole {
@@ -106,10 +108,10 @@ fn leader_bounds_the_cap_and_observers_get_the_events() {
     share.report(1, Some(400), LimitRole::Follower);
     assert_eq!(share.cap(), 64, "the configured cap holds");
     share.tell(3);
-    let receivers: Vec<_> = share.evidence.drain(..).map(|(to, from, _)| (to.0, from)).collect();
+    let receivers: Vec<_> = share.limit_events.drain(..).map(|(to, from, _)| (to.0, from)).collect();
     assert_eq!(receivers, [(1, 3), (2, 3)]);
     share.tell(1);
-    assert_eq!(share.evidence.len(), 1, "the deputy gets those of the leader");
+    assert_eq!(share.limit_events.len(), 1, "the deputy gets those of the leader");
 }
 
 #[test]
@@ -120,8 +122,8 @@ fn calls_of_a_member_that_leaves_or_gets_a_fixed_limit_are_forgotten() {
     share.on_messages(messages);
     share.report(3, None, LimitRole::Follower);
     for (nth, from) in [(0, 4), (1, 4), (3, 3), (4, 3)] {
-        let (_, member, evidence) = &share.evidence[nth];
-        assert_eq!((*member, evidence.restarts, evidence.events.len()), (from, true, 0), "{nth}");
+        let (_, member, limit_events) = &share.limit_events[nth];
+        assert_eq!((*member, limit_events.restarts, limit_events.events.len()), (from, true, 0), "{nth}");
     }
 }
 

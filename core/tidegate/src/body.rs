@@ -68,8 +68,8 @@ enum UploadState {
 
 impl UploadProgress {
     /// Resolves when nothing has happened for `limit` except that the upstream is waited for: the
-    /// transport has not asked for more of the body, or the body was sent. Returns whether the body
-    /// was sent or abandoned.
+    /// transport has not asked for more of the body, or the body was sent. Returns `true` if the
+    /// body was sent or abandoned.
     ///
     /// # Cancel safety
     /// Dropping the future has no effect.

@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 pub(crate) use attempt::{Attempt, ExchangeRecord, Seen};
-pub(crate) use attempt_result::{AttemptResult, hold_of, outcome_of, outcome_of_error, set_hold};
+pub(crate) use attempt_result::{AttemptResult, outcome_of, outcome_of_error, retry_path_of, set_retry_path};
 use parking_lot::{Mutex, MutexGuard};
 pub(crate) use retries::{CanReplay, RetryCharge};
 use state::CallState;

@@ -35,7 +35,7 @@ use crate::layers::middleware::ResponseFuture;
 use crate::layers::observe::{CallLog, ObserveLayer};
 use crate::layers::retry::RetryLayer;
 use crate::layers::stream::StreamLayer;
-use crate::layers::{HedgeLayer, PoolLayer};
+use crate::layers::{HedgeLayer, RouteToReplicaLayer};
 use crate::transport::Transport;
 use crate::transport::foreign::{Foreign, OverridableTransport};
 use tidegate_protocol::url_check;
@@ -77,7 +77,7 @@ fn compose(
         // call is in flight.
         .layer(AdmissionLayer)
         // If the target is a pool, addresses the request to the replica that the permit names.
-        .layer(PoolLayer)
+        .layer(RouteToReplicaLayer)
         // If the target is configured to, asks streams for their token usage, and removes the usage
         // from the response if the caller did not ask for it. Above the stream layer, which reads
         // the usage.

@@ -72,7 +72,7 @@ impl Slot {
         let mut permit = permit.inspect_err(|error| record.failed(error))?;
         let exchange = ExchangeRecord::new(clock::now());
         call.attempt_sent(&exchange);
-        call.target().metrics().attempted(permit.placed());
+        call.target().metrics().on_attempt(permit.placed());
         // The holder cannot be asked to release the slot early.
         permit.on_response_head();
         // The gate has no response that it could read ahead.

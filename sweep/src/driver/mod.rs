@@ -135,7 +135,7 @@ impl<'a> Driver<'a> {
                 }
             };
             let over = match this {
-                SearchAction::Hold { step, cap, purpose } => {
+                SearchAction::Measure { step, cap, purpose } => {
                     self.state = SweepState::Holding { step, cap, purpose };
                     self.hold_cap(step, cap, purpose).await?
                 }

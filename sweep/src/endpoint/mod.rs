@@ -214,7 +214,7 @@ pub fn redacted_url(url: &str) -> String {
     }
 }
 
-/// Returns whether `authority` has no port or a numeric one. [`Uri`] also accepts `user:secret`,
+/// Returns `true` if `authority` has no port or a numeric one. [`Uri`] also accepts `user:secret`,
 /// the start of a user and a password that contains `/`.
 fn has_valid_port(authority: &Authority) -> bool {
     let host_and_port = authority.as_str().rsplit('@').next();

@@ -79,7 +79,7 @@ impl Evidence {
         engines.filter_map(|engine| of(&engine)).reduce(f64::max)
     }
 
-    /// Returns whether the engine's KV cache is full in the accepted steps at or above `cap`, or
+    /// Returns `true` if the engine's KV cache is full in the accepted steps at or above `cap`, or
     /// `None` if the engine reports no metrics there.
     pub(super) fn is_kv_full_from(&self, cap: usize) -> Option<bool> {
         let mut known = self

@@ -70,7 +70,8 @@ use step_monitor::{StepMonitor, StepTask};
 pub enum SearchAction {
     /// Set this cap, and keep more calls waiting than slots are free, until [`Search::is_settled`]
     /// returns `true`.
-    Hold {
+    #[serde(rename = "hold")]
+    Measure {
         /// Number of the step, from 0.
         step: usize,
         /// Cap to set at the gate.
@@ -114,7 +115,7 @@ impl Search {
         match self.policy.next(&self.settings, self.max_calls) {
             None => SearchAction::Done,
             Some(NextStep::Rest { seconds }) => SearchAction::Rest { seconds },
-            Some(NextStep::Hold { cap, purpose, stopping_rule, mode }) => {
+            Some(NextStep::Measure { cap, purpose, stopping_rule, mode }) => {
                 let step = self.steps_begun;
                 self.steps_begun += 1;
                 let evidence = &self.policy.evidence;
@@ -130,7 +131,7 @@ impl Search {
                     objective: (self.settings.ttft, self.settings.tpot),
                 };
                 self.monitor = Some(StepMonitor::new(task, now));
-                SearchAction::Hold { step, cap, purpose }
+                SearchAction::Measure { step, cap, purpose }
             }
         }
     }

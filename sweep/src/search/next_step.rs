@@ -24,7 +24,7 @@ use super::step_monitor::{StepMode, StoppingRule};
 use super::step_stopping_rules::{ACCEPT, CONFIRM_ANSWER, MEASURE, RAMP, REFERENCE};
 use super::step_summary::{StepEnd, StepSummary};
 use crate::observation::LimitHint;
-use crate::search_result::Purpose;
+use crate::search_result::{FULL_USE_SHARE, Purpose};
 
 /// Maximum number of times that the search measures caps again because their goodputs contradict
 /// each other.
@@ -51,7 +51,7 @@ pub(super) const MAX_ROUNDS: usize = 6;
 /// The decision of the policy about the next step: measure a cap, or send nothing for a while.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum NextStep {
-    Hold { cap: usize, purpose: Purpose, stopping_rule: StoppingRule, mode: StepMode },
+    Measure { cap: usize, purpose: Purpose, stopping_rule: StoppingRule, mode: StepMode },
     Rest { seconds: f64 },
 }
 
@@ -182,7 +182,7 @@ impl Policy {
         let next = self.choose(settings)?;
         // A step needs at least its calls, and refills its slots once.
         let needed = match next {
-            NextStep::Hold { cap, stopping_rule, .. } => stopping_rule.calls.min(MIN_STEP_CALLS) + cap,
+            NextStep::Measure { cap, stopping_rule, .. } => stopping_rule.calls.min(MIN_STEP_CALLS) + cap,
             NextStep::Rest { .. } => 0,
         };
         if self.evidence.sent + needed > max_calls {
@@ -237,16 +237,16 @@ impl Policy {
         stopping_rule: StoppingRule,
         mode: StepMode,
     ) {
-        self.queue.push_back(NextStep::Hold { cap, purpose, stopping_rule, mode });
+        self.queue.push_back(NextStep::Measure { cap, purpose, stopping_rule, mode });
     }
 
     /// Returns `step` if it raises the cap by at most [`Policy::max_rise`]. Otherwise returns a
     /// step that raises the cap by that amount, and puts `step` at the front of the queue.
     fn limit_rise(&mut self, step: NextStep) -> NextStep {
         let next = match (step, self.max_rise.map(|max_rise| self.last_cap + max_rise)) {
-            (NextStep::Hold { cap: wanted, .. }, Some(cap)) if wanted > cap => {
+            (NextStep::Measure { cap: wanted, .. }, Some(cap)) if wanted > cap => {
                 self.queue.push_front(step);
-                NextStep::Hold {
+                NextStep::Measure {
                     cap,
                     purpose: Purpose::Ramp,
                     stopping_rule: REFERENCE,
@@ -256,7 +256,7 @@ impl Policy {
             _ => step,
         };
         self.last_cap = match next {
-            NextStep::Hold { cap, .. } => cap,
+            NextStep::Measure { cap, .. } => cap,
             NextStep::Rest { .. } => 0,
         };
         next
@@ -418,13 +418,13 @@ impl Policy {
         let in_flight = summary.in_flight;
         let is_refused = summary.answered == 0 && summary.attempts == 0;
         let refusal = summary.failure.as_ref().filter(|_| is_refused).map(|failure| failure.status);
-        if ended == StepEnd::Accepted && !self.is_consistent_with_earlier(settings, &summary) {
+        if ended == StepEnd::Accepted && !self.check_consistency(settings, &summary) {
             return;
         }
         let may_measure_again = ended == StepEnd::Accepted && self.references < MAX_REFERENCES;
         let contradicted = if may_measure_again { self.evidence.contradicting_cap(&summary) } else { None };
         if let Some(other) = contradicted
-            && self.is_first_contradiction(cap)
+            && self.record_contradiction(cap)
         {
             self.references += 1;
             self.measure_again(cap, ACCEPT);
@@ -457,12 +457,14 @@ impl Policy {
                 }
             }
             StepEnd::Rejected => self.on_rejected(cap, edge),
-            // The slots were in use, but this client was late: it may have been slowed only then.
-            StepEnd::Client if in_flight >= 0.95 * cap as f64 && self.is_first_contradiction(cap) => {
-                self.outliers += 1;
-                self.measure_again(cap, REFERENCE);
-            }
             StepEnd::Client => {
+                // The slots were in use, but this client was late: it may have been slowed only
+                // then.
+                if in_flight >= FULL_USE_SHARE * cap as f64 && self.record_contradiction(cap) {
+                    self.outliers += 1;
+                    self.measure_again(cap, REFERENCE);
+                    return;
+                }
                 let held = in_flight.floor() as usize;
                 let guess = Some(held.clamp(1, cap.saturating_sub(1).max(1)));
                 if self.evidence.good.is_none_or(|good| good < cap) {

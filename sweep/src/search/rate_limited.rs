@@ -11,7 +11,8 @@
 use super::SearchSettings;
 use super::next_step::{Phase, Policy};
 use super::rate_history::ObservedRate;
-use super::step_monitor::{StepMode, StoppingRule};
+use super::step_monitor::StepMode;
+use super::step_stopping_rules::RATE_LIMITED;
 use super::step_summary::{StepEnd, StepSummary};
 use crate::observation::{BlockedBy, LimitHint};
 use crate::search_result::{Binding, Purpose};
@@ -41,8 +42,6 @@ const MIN_EXCESS: f64 = 0.05;
 /// Requests count as the limited resource if the relative variance of their rate is below this
 /// share of the relative variance of the token rate.
 const STEADIER_RATIO: f64 = 0.07;
-
-const HOLD: StoppingRule = StoppingRule { calls: 40, error: 0.02, most: 50, accept: false };
 
 /// State of a search whose server has a rate limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -106,7 +105,7 @@ impl Policy {
             self.push_step(
                 state.first_cap,
                 Purpose::Drain,
-                HOLD,
+                RATE_LIMITED,
                 StepMode::Drain { calls: MIN_CALLS as usize + 5 },
             );
             return;
@@ -117,7 +116,12 @@ impl Policy {
                 .answer
                 .map_or(state.first_cap, |answer| (DRAIN_RATIO * answer as f64).ceil() as usize + 2);
             self.phase = Phase::RateLimited(state);
-            self.push_step(above.min(settings.max_cap), Purpose::Drain, HOLD, StepMode::Drain { calls: 0 });
+            self.push_step(
+                above.min(settings.max_cap),
+                Purpose::Drain,
+                RATE_LIMITED,
+                StepMode::Drain { calls: 0 },
+            );
             return;
         }
         let sustained_calls = self.sustainable_cap(settings, &state, observed);
@@ -136,7 +140,7 @@ impl Policy {
         }
         state.drained = false;
         self.phase = Phase::RateLimited(state);
-        self.push_step(answer, Purpose::Confirm, HOLD, StepMode::Paced);
+        self.push_step(answer, Purpose::Confirm, RATE_LIMITED, StepMode::Paced);
     }
 
     pub(super) fn on_rate_limited_step(

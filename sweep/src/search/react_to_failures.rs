@@ -57,12 +57,12 @@ impl Policy {
     /// Records that the last step at `cap` contradicts earlier evidence. Returns `true` unless the
     /// previous contradiction was recorded for the same cap. A contradiction counts only if it is
     /// observed twice in a row, because servers have short disturbances.
-    pub(super) fn is_first_contradiction(&mut self, cap: usize) -> bool {
+    pub(super) fn record_contradiction(&mut self, cap: usize) -> bool {
         self.contradicting.replace(cap) != Some(cap)
     }
 
     pub(super) fn measure_again(&mut self, cap: usize, stopping_rule: StoppingRule) {
-        self.queue.push_front(NextStep::Hold {
+        self.queue.push_front(NextStep::Measure {
             cap,
             purpose: Purpose::Reference,
             stopping_rule,
@@ -70,16 +70,12 @@ impl Policy {
         });
     }
 
-    /// Returns `true` if the service time at the cap of `summary` is the same as in earlier steps,
-    /// or if it cannot be compared because a cliff is near.
+    /// Compares the service time at the cap of `summary` with that of earlier steps. Returns `true`
+    /// if it is the same, or if it cannot be compared because a cliff is near.
     ///
     /// Otherwise returns `false`, and either queues a step to find the cause, or starts a new era
     /// if the server has changed.
-    pub(super) fn is_consistent_with_earlier(
-        &mut self,
-        settings: &SearchSettings,
-        summary: &StepSummary,
-    ) -> bool {
+    pub(super) fn check_consistency(&mut self, settings: &SearchSettings, summary: &StepSummary) -> bool {
         // Near a cliff, the service time varies.
         let by_cliff =
             |bad: RejectedCap| bad.cause == RejectionCause::Cliff && 4 * summary.cap >= 3 * bad.cap;
@@ -117,7 +113,7 @@ impl Policy {
             self.push_plain_step(summary.cap, Purpose::Reference, REFERENCE);
             return false;
         }
-        if self.is_first_contradiction(summary.cap) {
+        if self.record_contradiction(summary.cap) {
             self.contradiction = Some(summary.clone());
             self.measure_again(summary.cap, REFERENCE);
             return false;

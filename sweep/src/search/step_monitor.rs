@@ -21,10 +21,8 @@ use crate::observation::{
     AttemptFailure, AttemptObservation, BlockedBy, CallObservation, EngineObservation, FailureCause,
     LimitHint, LoadSample,
 };
-use crate::search_result::Purpose;
+use crate::search_result::{FULL_USE_SHARE, Purpose};
 
-/// Share of the cap that must be in use for the cap to count as in full use.
-const MIN_HELD_SHARE: f64 = 0.95;
 /// Time in seconds for which the engine's metrics may describe the load before a change of the cap.
 const METRICS_LAG_S: f64 = 1.0;
 /// Mean CPU usage of this process, 0 to 1, above which a step is invalid, because this client may
@@ -308,7 +306,7 @@ impl StepMonitor {
                 self.engine.extend(sample.engine);
             }
         }
-        let fills = sample.in_flight as f64 >= MIN_HELD_SHARE * self.task.cap as f64
+        let fills = sample.in_flight as f64 >= FULL_USE_SHARE * self.task.cap as f64
             && sample.in_flight <= self.task.cap;
         if self.filled_at.is_none() && sample.in_flight == self.task.cap {
             self.filled_at = Some(sample.at);
@@ -403,7 +401,7 @@ impl StepMonitor {
 
     fn is_client_limited(&self) -> bool {
         let free = self.task.cap as f64 - self.in_flight();
-        let slack = free > (1.0 - MIN_HELD_SHARE) * self.task.cap as f64 && free >= 0.5;
+        let slack = free > (1.0 - FULL_USE_SHARE) * self.task.cap as f64 && free >= 0.5;
         let gap = self.share_of(self.gap);
         let is_busy = self.cpu_samples.0 > MAX_CPU * self.cpu_samples.1 as f64;
         (slack && gap > CLIENT_SHARE)

@@ -23,3 +23,6 @@ pub(super) const CONFIRM_OBJECTIVE: StoppingRule =
     StoppingRule { calls: 56, error: 0.02, most: 84, accept: false };
 /// Stopping rule of a reference step, which measures a cap that was measured before.
 pub(super) const REFERENCE: StoppingRule = StoppingRule { calls: 16, error: 0.05, most: 40, accept: false };
+/// Stopping rule of a step at a server with a rate limit.
+pub(super) const RATE_LIMITED: StoppingRule =
+    StoppingRule { calls: 40, error: 0.02, most: 50, accept: false };

@@ -5,7 +5,7 @@ use crate::observation::{AttemptFailure, FailureCause};
 use crate::search_result::Purpose;
 
 fn hold(step: usize) -> SearchAction {
-    SearchAction::Hold { step, cap: 10, purpose: Purpose::Ramp }
+    SearchAction::Measure { step, cap: 10, purpose: Purpose::Ramp }
 }
 
 /// Returns the sums of a step of 60 s in which calls waited and `in_flight` of ten slots were

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use tidegate_share::{
-    Broker, HEARTBEAT, Lease, LeaseTimes, MemberId, Predecessor, SlotUse, ToBroker, ToMember,
+    Broker, LOCAL_HEARTBEAT, Lease, LeaseTimes, MemberId, Predecessor, SlotUse, ToBroker, ToMember,
 };
 
 use super::gap::{CAP, Demand, Load};
@@ -78,7 +78,7 @@ pub(super) fn used(processes: usize, load: Load, service: f64, pushes: bool) -> 
                 waiting: demand.callers(nth),
                 rate: demand.rate(nth),
                 mailbox: Vec::new(),
-                heartbeat_at: start + HEARTBEAT * nth as u32 / processes as u32,
+                heartbeat_at: start + LOCAL_HEARTBEAT * nth as u32 / processes as u32,
             };
             (MemberId(nth as u64), process)
         })
@@ -106,7 +106,7 @@ pub(super) fn used(processes: usize, load: Load, service: f64, pushes: bool) -> 
             process.advance(now, service, &mut rng);
             let usage = process.usage();
             if process.heartbeat_at <= now {
-                process.heartbeat_at += HEARTBEAT;
+                process.heartbeat_at += LOCAL_HEARTBEAT;
                 let report = process.lease.heartbeat(now, &usage);
                 sent.extend(report.map(|report| (*id, Some(report))));
                 sent.push((*id, None));

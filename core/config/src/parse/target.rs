@@ -335,7 +335,7 @@ const MODEL: TextRule<Arc<str>> = TextRule {
     },
 };
 
-/// Accepts the name of a request header that is forwarded, except for [`CONNECTION_HEADERS`].
+/// Accepts the name of a request header that is forwarded, except for [`UNFORWARDABLE_HEADERS`].
 const FORWARDED_HEADER: TextRule<HeaderName> = TextRule {
     expected: "the name of a request header such as \"x-tenant-id\"",
     parse: |name| {
@@ -343,7 +343,7 @@ const FORWARDED_HEADER: TextRule<HeaderName> = TextRule {
             return Err("patterns are not allowed; name each header");
         }
         let name: HeaderName = name.parse().map_err(|_| "it is not a header name")?;
-        if CONNECTION_HEADERS.contains(&name.as_str()) {
+        if UNFORWARDABLE_HEADERS.contains(&name.as_str()) {
             return Err("each connection sets this header itself; remove it");
         }
         Ok(name)
@@ -351,7 +351,7 @@ const FORWARDED_HEADER: TextRule<HeaderName> = TextRule {
 };
 
 /// The request headers that cannot be forwarded, because each connection sets them itself.
-const CONNECTION_HEADERS: [&str; 11] = [
+const UNFORWARDABLE_HEADERS: [&str; 11] = [
     "connection",
     "content-length",
     "expect",

@@ -283,7 +283,8 @@ impl Config {
 }
 
 impl ShareConfig {
-    /// Whether the processes that are told to share do: not those with the store `auto` or `off`.
+    /// Returns `true` if limits are shared on request of the configuration: the store is neither
+    /// `auto` nor `off`.
     pub fn is_on(&self) -> bool {
         !matches!(self.store, ShareStore::Auto | ShareStore::Off)
     }

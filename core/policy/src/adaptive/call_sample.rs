@@ -58,16 +58,17 @@ impl Sample {
         is_streaming(self.class) && self.first_token_at.is_none()
     }
 
-    /// Moves the call to a later time, because its next event is reported late by that time.
-    /// Latencies are then exact. See [`Sample::advance`].
-    pub(crate) fn postpone(&mut self, now: Instant, late_by: Duration) {
+    /// Adds `late_by` to the times of the call, at most up to `now`, because its next event is
+    /// reported late by that time. Latencies are then exact. See [`Sample::shift_earlier`].
+    pub(crate) fn shift_later(&mut self, now: Instant, late_by: Duration) {
         for at in [Some(&mut self.sent.at), self.first_token_at.as_mut()].into_iter().flatten() {
             *at = at.checked_add(late_by).map_or(now, |at| at.min(now));
         }
     }
 
-    /// Moves the call back to when it happened, after the event.
-    pub(crate) fn advance(&mut self, late_by: Duration) {
+    /// Subtracts `late_by` from the times of the call, which undoes [`Sample::shift_later`] after
+    /// the event.
+    pub(crate) fn shift_earlier(&mut self, late_by: Duration) {
         for at in [Some(&mut self.sent.at), self.first_token_at.as_mut()].into_iter().flatten() {
             *at = at.checked_sub(late_by).unwrap_or(*at);
         }

@@ -23,8 +23,8 @@ const BREACH_MARGIN: f64 = 0.14;
 const MAX_USUAL_SHARE: f64 = 0.5;
 /// Tolerated share of late calls that were overtaken, unless the usual share is larger.
 const TOLERATED_OVERTAKEN_SHARE: f64 = 0.25;
-/// Value of `Evidence::log_likelihood` at which the limit is cut. Unless late calls are usual for
-/// the class, each adds `ln(0.15 / 0.01) = 2.7`, so three late calls in a row reach it.
+/// Value of `CongestionEvidence::log_likelihood` at which the limit is cut. Unless late calls are
+/// usual for the class, each adds `ln(0.15 / 0.01) = 2.7`, so three late calls in a row reach it.
 const CUT_THRESHOLD: f64 = 6.0;
 /// Maximum excess of the mean normalized latency over the usual one at which the limit may be
 /// raised. Normalized latency is 0.0 at the baseline of a class and 1.0 at its threshold.
@@ -56,7 +56,7 @@ impl UsualLatency {
 
 /// Evidence for cutting or raising the limit, from the calls sent since the limit last changed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Evidence {
+pub(super) struct CongestionEvidence {
     /// Calls sent before this time are not counted, because they were sent under the previous
     /// limit.
     since: Instant,
@@ -66,11 +66,11 @@ pub(super) struct Evidence {
     /// Decaying mean of the differences between the normalized latency of a call and the usual one
     /// of its class.
     mean: f64,
-    /// Number of calls added by [`Evidence::observe`].
+    /// Number of calls added by [`CongestionEvidence::observe`].
     pub(super) judged: u32,
 }
 
-impl Evidence {
+impl CongestionEvidence {
     /// Creates empty evidence, to which only calls sent at or after `since` may be added.
     pub(super) fn new(since: Instant) -> Self {
         Self { since, log_likelihood: 0.0, mean: 0.0, judged: 0 }
@@ -139,7 +139,7 @@ mod tests {
     /// Returns the number of calls after which a breach is found if every `of`-th call is late and
     /// `usual` is the usual share of late calls. Returns `None` if `most` calls do not suffice.
     fn until(of: u32, usual: f64, most: u32) -> Option<u32> {
-        let mut evidence = Evidence::new(epoch());
+        let mut evidence = CongestionEvidence::new(epoch());
         (1..=most).find(|n| {
             evidence.observe(
                 if n % of == 0 { 1.5 } else { 0.1 },
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn fifth_of_overtaken_calls_is_tolerated_and_half_is_not() {
         let until = |of: u32| {
-            let mut evidence = Evidence::new(epoch());
+            let mut evidence = CongestionEvidence::new(epoch());
             (1..=10_000_u32).find(|n| {
                 if n % of == 0 {
                     evidence.observe_overtaken(UsualLatency::default())
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn headroom_is_lost_before_calls_are_late() {
-        let mut evidence = Evidence::new(epoch());
+        let mut evidence = CongestionEvidence::new(epoch());
         (0..50).for_each(|_| _ = evidence.observe(0.1, UsualLatency::default()));
         assert!(evidence.has_headroom(UsualLatency::default()));
         (0..50).for_each(|_| _ = evidence.observe(0.6, UsualLatency::default()));
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn only_calls_sent_after_the_change_are_judged() {
         let change = epoch();
-        let evidence = Evidence::new(change);
+        let evidence = CongestionEvidence::new(change);
         assert!(evidence.applies_to(change));
         assert!(!evidence.applies_to(change - std::time::Duration::from_nanos(1)));
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_config::{AdaptiveConfig, Decrease, Detector};
 
-use super::evidence::{Evidence, UsualLatency};
+use super::evidence::{CongestionEvidence, UsualLatency};
 use super::first_token_capacity::first_token_work;
 use super::latency_class::{CLASSES, LatencyClass, MIN_QUEUE_SHARE, class_of, is_streaming, latency_scale};
 use super::load_tracker::{FEW_CALLS, LoadTracker};
@@ -73,18 +73,18 @@ pub struct Limit {
     batch_size: BatchSize,
     growth: Growth,
     /// Evidence from the calls sent since the last raise. Used during trials only.
-    trial_evidence: Evidence,
+    trial_evidence: CongestionEvidence,
     /// The queue of the engine behind the upstream, as far as the engine reports it.
     engine_queue: EngineQueue,
     load: LoadTracker,
     recent_calls: RecentCalls,
     classes: [LatencyClass; CLASSES],
     /// Evidence from the times to first token of the streaming calls sent since the last cut.
-    first_tokens: Evidence,
+    first_tokens: CongestionEvidence,
     /// Evidence from the latencies of the calls sent since the last cut that do not stream.
-    answers: Evidence,
+    answers: CongestionEvidence,
     /// Evidence from the time between the tokens of the calls sent since the last cut.
-    pace_evidence: Evidence,
+    pace_evidence: CongestionEvidence,
     /// Bit set of the indices of the classes in which calls await their answer. It keeps
     /// [`Limit::next_wake`] fast, which is called with each event: most classes are empty.
     awaiting_classes: u32,
@@ -131,14 +131,14 @@ impl Limit {
             first_token_capacity: FirstTokenCapacity::new(),
             batch_size: BatchSize::default(),
             growth: Growth::SlowStart,
-            trial_evidence: Evidence::new(now),
+            trial_evidence: CongestionEvidence::new(now),
             engine_queue: EngineQueue::new(settings.objective.or(settings.latency).is_some()),
             load: LoadTracker::default(),
             recent_calls: RecentCalls::default(),
             classes: std::array::from_fn(|class| LatencyClass::new(objective(class))),
-            first_tokens: Evidence::new(now),
-            answers: Evidence::new(now),
-            pace_evidence: Evidence::new(now),
+            first_tokens: CongestionEvidence::new(now),
+            answers: CongestionEvidence::new(now),
+            pace_evidence: CongestionEvidence::new(now),
             awaiting_classes: 0,
             pace_class: LatencyClass::new(settings.tpot),
             percentile,
@@ -338,19 +338,19 @@ impl Limit {
     }
 
     /// Follows a limit that another process finds: these slots and this first-token limit are in
-    /// force. Until [`Limit::decide`] is called, the events of calls do not change the slots. They
+    /// force. Until [`Limit::lead`] is called, the events of calls do not change the slots. They
     /// may change the first-token limit, so this must be called after each of them.
     pub(crate) fn follow(&mut self, slots: usize, first_tokens: usize) {
-        self.slots.follow(slots);
+        self.slots.set_followed(slots);
         self.first_token_limit.set(first_tokens);
     }
 
-    /// Lets the events of calls change the limit again, beginning with the bounds that are in
-    /// force.
-    pub(crate) fn decide(&mut self, now: Instant) {
+    /// Makes this process the leader again: the events of calls change the limit from now on,
+    /// beginning with the bounds that are in force.
+    pub(crate) fn lead(&mut self, now: Instant) {
         self.slots.is_followed = false;
         self.discard_evidence(now);
-        self.trial_evidence = Evidence::new(now);
+        self.trial_evidence = CongestionEvidence::new(now);
         // A trial that began meanwhile has raised nothing.
         if matches!(self.growth, Growth::Probing(_)) {
             self.growth = self.growth.on_overload();
@@ -359,9 +359,9 @@ impl Limit {
 
     /// Discards the evidence, so that only calls sent from now on count.
     pub(super) fn discard_evidence(&mut self, now: Instant) {
-        self.first_tokens = Evidence::new(now);
-        self.answers = Evidence::new(now);
-        self.pace_evidence = Evidence::new(now);
+        self.first_tokens = CongestionEvidence::new(now);
+        self.answers = CongestionEvidence::new(now);
+        self.pace_evidence = CongestionEvidence::new(now);
     }
 
     /// Forgets what is usual for calls, because it was learned while other processes congested the
@@ -491,7 +491,7 @@ impl Limit {
         if is_uncongested && self.pace_class.update_is_slow(UNREACHABLE) {
             // No lower limit would meet the objective, so earlier cuts were wrong.
             self.growth = Growth::SlowStart;
-            self.pace_evidence = Evidence::new(now);
+            self.pace_evidence = CongestionEvidence::new(now);
             return;
         }
         if self.pace_evidence.applies_to(sent.at)
@@ -584,7 +584,7 @@ impl Limit {
         };
         let by = by.min(self.engine_queue.room(now));
         if by > 0.0 {
-            self.trial_evidence = Evidence::new(now);
+            self.trial_evidence = CongestionEvidence::new(now);
             self.slots.raise(now, by, cause, self.first_token_limit());
         }
     }

@@ -54,8 +54,8 @@ impl SlotLimit {
         self.value as usize
     }
 
-    /// Takes over the slots that another process has found. From now on, it decides.
-    pub(super) fn follow(&mut self, slots: usize) {
+    /// Sets the slots to those of the leader; from now on, the events of calls do not change them.
+    pub(super) fn set_followed(&mut self, slots: usize) {
         self.is_followed = true;
         if self.slots() != slots {
             self.value = (slots as f64).clamp(1.0, self.max);

@@ -38,6 +38,19 @@ pub enum LimitOrigin {
     Headers,
 }
 
+/// Which of the two shared sets a limit belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SharedSetKind {
+    /// The limits of the configuration.
+    Configured,
+    /// The limits that only the headers of responses announce.
+    Announced,
+}
+
+impl SharedSetKind {
+    pub(super) const ALL: [Self; 2] = [Self::Configured, Self::Announced];
+}
+
 impl BudgetKind {
     /// Returns the period that the kind is named after: one minute or one day. A provider may
     /// announce a limit of this kind over another period.

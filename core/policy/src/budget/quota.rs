@@ -40,10 +40,10 @@
 
 use std::time::{Duration, Instant};
 
+use super::budget_kind::SharedSetKind;
 use super::counting::{ChargeTotals, PerRule};
 use super::limit_history::{self, LimitHistory};
 use super::provider_window::{ChargedAt, ProviderWindow, Report};
-use super::shared::LimitSource;
 use super::{BudgetKind, Need, request_rate::RequestRate};
 use tidegate_protocol::rate::RateWindow;
 use tidegate_share::rates::{RateLimit, SlidingWindow, TokenBucket, seconds};
@@ -202,21 +202,21 @@ impl Quota {
         }
     }
 
-    /// Returns where the limit comes from.
-    pub(super) fn source(&self) -> LimitSource {
+    /// Returns the shared set that the limit belongs to if it is shared.
+    pub(super) fn shared_set_kind(&self) -> SharedSetKind {
         let is_announced = self.announced_at.is_some() && self.configured.is_none();
-        if is_announced { LimitSource::Announced } else { LimitSource::Configured }
+        if is_announced { SharedSetKind::Announced } else { SharedSetKind::Configured }
     }
 
-    /// Returns whether the limit comes from `source`, and other processes share it.
-    pub(super) fn is_shared(&self, source: LimitSource) -> bool {
-        self.shared_window.is_some() && self.source() == source
+    /// Returns `true` if other processes share the limit, and it belongs to the set `set_kind`.
+    pub(super) fn is_shared(&self, set_kind: SharedSetKind) -> bool {
+        self.shared_window.is_some() && self.shared_set_kind() == set_kind
     }
 
     /// Shares the limit with other processes. The window of a configured limit is that of the
     /// configuration for all of them, whatever headers say.
     pub(super) fn share_with_others(&mut self, now: Instant) {
-        let is_fixed = self.source() == LimitSource::Configured && self.shared_window.is_some();
+        let is_fixed = self.shared_set_kind() == SharedSetKind::Configured && self.shared_window.is_some();
         if !is_fixed && self.shared_window != Some(self.window) {
             (self.shared_window, self.shared_since) = (Some(self.window), now);
         }
@@ -236,8 +236,8 @@ impl Quota {
         })
     }
 
-    /// Returns whether the provider says what is left of a long window. Its window may have begun
-    /// after what all processes have charged.
+    /// Returns `true` if only what the provider reports as left bounds calls in a long window. Its
+    /// window may have begun after what all processes have charged.
     pub(super) fn follows_provider(&self, now: Instant, totals: &ChargeTotals) -> bool {
         let charged = totals.by_rule(self.kind);
         self.is_bounded_by(self.provider_window.available(now, &charged, self.limit as f64))

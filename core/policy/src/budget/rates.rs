@@ -103,7 +103,7 @@ pub struct BudgetView {
 pub struct RateBudgets {
     pub(super) quotas: Vec<Quota>,
     /// Whether `quotas` contains any limit.
-    has_limits: Arc<AtomicBool>,
+    limits_flag: Arc<AtomicBool>,
     config: RateConfig,
     /// Whether the limits are those of a tool.
     is_of_tool: bool,
@@ -160,7 +160,7 @@ impl RateBudgets {
                 budgets.quotas.push(quota);
             }
         }
-        budgets.publish_has_limits();
+        budgets.update_limits_flag();
         budgets
     }
 
@@ -175,20 +175,20 @@ impl RateBudgets {
             let window = Duration::from_secs_f64(limit / rate.clamp(1e-6, 1e9));
             budgets.quotas.push(Quota::new(BudgetKind::Requests, limit as u64, window, window, now));
         }
-        budgets.publish_has_limits();
+        budgets.update_limits_flag();
         budgets
     }
 
     /// Returns a flag that is `true` while any limit exists. The flag is readable without a lock on
     /// this value, and is updated by [`RateBudgets::on_response`].
-    pub fn has_limits(&self) -> Arc<AtomicBool> {
-        self.has_limits.clone()
+    pub fn limits_flag(&self) -> Arc<AtomicBool> {
+        self.limits_flag.clone()
     }
 
     /// Forgets the limits that rate headers announced. Configured limits are in force again.
     pub fn forget_announced(&mut self, now: Instant) {
         self.forget_announced_if(now, |_| true);
-        self.publish_has_limits();
+        self.update_limits_flag();
     }
 
     /// Forgets the limits that rate headers announced, if `is_over` is `true` for the time of their
@@ -198,9 +198,9 @@ impl RateBudgets {
             .retain_mut(|quota| !quota.announced_at.is_some_and(&is_over) || quota.restore_configured(now));
     }
 
-    /// Updates the flag of [`RateBudgets::has_limits`].
-    fn publish_has_limits(&self) {
-        self.has_limits.store(!self.quotas.is_empty(), Ordering::Release);
+    /// Updates the flag of [`RateBudgets::limits_flag`].
+    fn update_limits_flag(&self) {
+        self.limits_flag.store(!self.quotas.is_empty(), Ordering::Release);
     }
 
     /// Returns the tokens that a call is charged on admission, under the counting rule of its
@@ -357,7 +357,7 @@ impl RateBudgets {
             }
             self.forget_announced_if(now, |at| now.saturating_duration_since(at) > ANNOUNCEMENT_TTL);
             self.learn_rule();
-            self.publish_has_limits();
+            self.update_limits_flag();
             self.update_shared(now);
         }
         // A rejection for lack of requests says nothing about how tokens are counted.

@@ -11,6 +11,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::budget_kind::SharedSetKind;
 use super::counting::ChargeTotals;
 use super::quota::Quota;
 use super::{BudgetKind, Charge, Lack, Need, RateBudgets};
@@ -26,20 +27,12 @@ const MAX_ADVANCE_AGE: Duration = Duration::from_secs(10);
 /// That time is at most the window divided by this number.
 const ADVANCE_AGES_PER_WINDOW: u32 = 6;
 
-/// Where limits come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LimitSource {
-    Configured,
-    /// The headers of responses, and not the configuration.
-    Announced,
-}
-
 /// A set of limits that several processes share. If a limit is added or its window changes, another
 /// set replaces it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedSet {
-    source: LimitSource,
-    /// The number of sets of this source so far.
+    kind: SharedSetKind,
+    /// The number of sets of this kind so far.
     number: u32,
 }
 
@@ -48,11 +41,11 @@ pub struct SharedSet {
 pub(super) struct SharedLimits {
     strict: bool,
     times: LeaseTimes,
-    /// The sets of limits, by source.
+    /// The sets of limits, by kind.
     stocks: [SetStock; 2],
 }
 
-/// The current set of limits of one source, and what this process may charge to it.
+/// The current set of limits of one kind, and what this process may charge to it.
 #[derive(Debug, Default)]
 struct SetStock {
     limits: Vec<(BudgetKind, Duration)>,
@@ -65,47 +58,43 @@ struct SetStock {
 pub(super) struct SharedPart<'a> {
     stocks: [Option<&'a RateStock>; 2],
     terms: [RateTerms; 2],
-    /// The index of the next limit of each source.
+    /// The index of the next limit of each kind.
     next: [usize; 2],
     totals: &'a ChargeTotals,
 }
 
-impl LimitSource {
-    const ALL: [Self; 2] = [Self::Configured, Self::Announced];
-}
-
 impl SharedLimits {
-    fn stock(&self, source: LimitSource) -> Option<&RateStock> {
-        self.stocks[source as usize].stock.as_ref()
+    fn stock(&self, set_kind: SharedSetKind) -> Option<&RateStock> {
+        self.stocks[set_kind as usize].stock.as_ref()
     }
 
-    fn stock_mut(&mut self, source: LimitSource) -> Option<&mut RateStock> {
-        self.stocks[source as usize].stock.as_mut()
+    fn stock_mut(&mut self, set_kind: SharedSetKind) -> Option<&mut RateStock> {
+        self.stocks[set_kind as usize].stock.as_mut()
     }
 
     /// Returns the number of processes that share a limit, as last heard. `None` if it is not
     /// shared.
     pub(super) fn processes(&self, quota: &Quota) -> Option<usize> {
-        quota.shared_window.and(self.stock(quota.source())).map(RateStock::members)
+        quota.shared_window.and(self.stock(quota.shared_set_kind())).map(RateStock::members)
     }
 
-    fn set(&self, source: LimitSource) -> Option<SharedSet> {
-        let set = &self.stocks[source as usize];
-        set.stock.as_ref().map(|_| SharedSet { source, number: set.number })
+    fn set(&self, set_kind: SharedSetKind) -> Option<SharedSet> {
+        let set = &self.stocks[set_kind as usize];
+        set.stock.as_ref().map(|_| SharedSet { kind: set_kind, number: set.number })
     }
 
     /// Starts a set anew if its limits have changed.
     fn update(&mut self, now: Instant, quotas: &[Quota]) {
         let stocks = self.stocks.iter().filter_map(|set| set.stock.as_ref());
         let members = stocks.map(RateStock::members).max().unwrap_or(1);
-        for source in LimitSource::ALL {
-            let set = &mut self.stocks[source as usize];
+        for set_kind in SharedSetKind::ALL {
+            let set = &mut self.stocks[set_kind as usize];
             let limits =
-                of_source(quotas, source).filter_map(|quota| Some((quota.kind, quota.shared_window?)));
+                of_set(quotas, set_kind).filter_map(|quota| Some((quota.kind, quota.shared_window?)));
             if !limits.clone().eq(set.limits.iter().copied()) {
                 set.limits = limits.collect();
                 set.number += 1;
-                let limits = limits_of(quotas, source, now);
+                let limits = limits_of(quotas, set_kind, now);
                 set.stock = (!limits.is_empty()).then(|| {
                     let mut stock = RateStock::new(&limits, self.strict, self.times, now);
                     if members > 1 {
@@ -126,13 +115,13 @@ impl SharedPart<'_> {
         if quota.shared_window.is_none() {
             return u64::MAX;
         }
-        let source = quota.source() as usize;
-        let limit = self.next[source];
-        self.next[source] += 1;
+        let set_kind = quota.shared_set_kind() as usize;
+        let limit = self.next[set_kind];
+        self.next[set_kind] += 1;
         if quota.follows_provider(now, self.totals) {
             return u64::MAX;
         }
-        match (self.terms[source], self.stocks[source]) {
+        match (self.terms[set_kind], self.stocks[set_kind]) {
             (RateTerms::Advance, Some(stock)) => stock.available(now, limit),
             (RateTerms::Nothing(_), _) => 0,
             _ => u64::MAX,
@@ -159,24 +148,24 @@ impl RateBudgets {
 
     /// Returns the sets of limits that are shared now.
     pub fn shared_sets(&self) -> impl Iterator<Item = SharedSet> {
-        LimitSource::ALL.into_iter().filter_map(|source| self.shared.as_ref()?.set(source))
+        SharedSetKind::ALL.into_iter().filter_map(|set_kind| self.shared.as_ref()?.set(set_kind))
     }
 
-    /// Returns the name of the current set of the source of `set`: the names of its limits.
+    /// Returns the name of the current set of the kind of `set`: the names of its limits.
     /// Processes share a set if they have the same name for it.
     pub fn shared_name(&self, set: SharedSet) -> String {
-        let limits = self.shared.as_ref().map(|shared| &shared.stocks[set.source as usize].limits);
+        let limits = self.shared.as_ref().map(|shared| &shared.stocks[set.kind as usize].limits);
         let name =
             |(kind, window): &(BudgetKind, Duration)| format!("{}/{}", kind.as_str(), window.as_millis());
         let names: Vec<_> = limits.into_iter().flatten().map(name).collect();
-        let source = if set.source == LimitSource::Announced { "announced:" } else { "" };
-        format!("{source}{}", names.join(","))
+        let prefix = if set.kind == SharedSetKind::Announced { "announced:" } else { "" };
+        format!("{prefix}{}", names.join(","))
     }
 
     /// Runs `event` on the amounts of this process, unless the set is not shared any more.
     pub fn with_stock<T>(&mut self, set: SharedSet, event: impl FnOnce(&mut RateStock) -> T) -> Option<T> {
-        let shared = self.shared.as_mut().filter(|shared| shared.set(set.source) == Some(set))?;
-        shared.stock_mut(set.source).map(event)
+        let shared = self.shared.as_mut().filter(|shared| shared.set(set.kind) == Some(set))?;
+        shared.stock_mut(set.kind).map(event)
     }
 
     /// Returns the message to the broker that is due, or `None` if there is none. Call this method
@@ -190,7 +179,7 @@ impl RateBudgets {
         if !self.with_stock(set, is_due)? {
             return None;
         }
-        let limits = limits_of(&self.quotas, set.source, now);
+        let limits = limits_of(&self.quotas, set.kind, now);
         let weight = weight();
         self.with_stock(set, |stock| {
             stock.set_weight(weight);
@@ -201,18 +190,18 @@ impl RateBudgets {
     /// Returns the message that tells the broker of changed charges, or `None` if none is due. Call
     /// this method periodically.
     pub fn correct_due(&mut self, now: Instant, set: SharedSet) -> Option<Draw> {
-        if !self.with_stock(set, |stock| stock.is_correction_due(now))? {
+        if !self.with_stock(set, |stock| stock.give_back_expired(now))? {
             return None;
         }
-        let limits = limits_of(&self.quotas, set.source, now);
+        let limits = limits_of(&self.quotas, set.kind, now);
         self.with_stock(set, |stock| stock.draw(now, limits))
     }
 
     /// Returns the message that joins a broker, or `None` if the set is not shared any more.
     pub fn join(&mut self, now: Instant, set: SharedSet) -> Option<Draw> {
-        let limits = limits_of(&self.quotas, set.source, now);
+        let limits = limits_of(&self.quotas, set.kind, now);
         let mut past = Vec::new();
-        let quotas = self.quotas.iter_mut().filter(|quota| quota.is_shared(set.source));
+        let quotas = self.quotas.iter_mut().filter(|quota| quota.is_shared(set.kind));
         for (nth, quota) in quotas.enumerate() {
             let charges = quota.charges(now);
             for some in charges.chunks(charges.len().div_ceil(PAST_CHARGES).max(1)) {
@@ -228,7 +217,7 @@ impl RateBudgets {
     /// Returns `true` if this process has charged something to a set within the windows of its
     /// limits.
     pub fn has_charges(&mut self, now: Instant, set: SharedSet) -> bool {
-        let mut quotas = self.quotas.iter_mut().filter(|quota| quota.is_shared(set.source));
+        let mut quotas = self.quotas.iter_mut().filter(|quota| quota.is_shared(set.kind));
         quotas.any(|quota| !quota.charges(now).is_empty())
     }
 
@@ -236,10 +225,10 @@ impl RateBudgets {
     /// Returns what may be charged to them.
     pub(super) fn shared_part(&mut self, now: Instant) -> (SharedPart<'_>, &mut [Quota]) {
         let shared = self.shared.as_deref();
-        let stocks = LimitSource::ALL.map(|source| shared.and_then(|shared| shared.stock(source)));
+        let stocks = SharedSetKind::ALL.map(|set_kind| shared.and_then(|shared| shared.stock(set_kind)));
         let terms = stocks.map(|stock| stock.map_or(RateTerms::Part(1), |stock| stock.terms(now)));
         for quota in &mut self.quotas {
-            let terms = terms[quota.source() as usize];
+            let terms = terms[quota.shared_set_kind() as usize];
             quota.divide(now, if let RateTerms::Part(divided_by) = terms { divided_by } else { 1 });
         }
         (SharedPart { stocks, terms, next: [0; 2], totals: &self.totals }, &mut self.quotas)
@@ -251,8 +240,8 @@ impl RateBudgets {
         if self.shared.is_none() {
             return;
         }
-        for source in LimitSource::ALL {
-            if self.shared_shortage(now, need, source).is_some() {
+        for set_kind in SharedSetKind::ALL {
+            if self.shared_shortage(now, need, set_kind).is_some() {
                 // The account of the broker may be full when that of the provider has begun again.
                 let cost = |quota: &Quota| {
                     if quota.follows_provider(now, &self.totals) {
@@ -261,8 +250,8 @@ impl RateBudgets {
                         quota.cost(need).unsigned_abs()
                     }
                 };
-                let costs: Amounts = of_source(&self.quotas, source).map(cost).collect();
-                if let Some(stock) = self.shared.as_mut().and_then(|shared| shared.stock_mut(source)) {
+                let costs: Amounts = of_set(&self.quotas, set_kind).map(cost).collect();
+                if let Some(stock) = self.shared.as_mut().and_then(|shared| shared.stock_mut(set_kind)) {
                     stock.lack(&costs);
                 }
             }
@@ -272,18 +261,16 @@ impl RateBudgets {
     /// Returns what delays a call for longest at the shared limits, and when that may have changed.
     pub(super) fn shared_lack(&mut self, now: Instant, need: &Need) -> Option<Lack> {
         self.shared.as_ref()?;
-        let lack_of = |source| {
-            let (kind, time, terms) = self.shared_shortage(now, need, source)?;
+        let lack_of = |set_kind| {
+            let (kind, time, terms) = self.shared_shortage(now, need, set_kind)?;
             match terms {
                 RateTerms::Advance => {
-                    let stock = self.shared.as_ref()?.stock(source)?;
+                    let stock = self.shared.as_ref()?.stock(set_kind)?;
                     let members = u32::try_from(stock.members()).unwrap_or(u32::MAX);
                     // What the others use is not known. As long as it has lasted, it may last
                     // again.
-                    let delay = time
-                        .saturating_mul(members)
-                        .min(stock.has_waited(now))
-                        .clamp(MIN_CHECK_DELAY, MAX_DELAY);
+                    let delay =
+                        time.saturating_mul(members).min(stock.waited(now)).clamp(MIN_CHECK_DELAY, MAX_DELAY);
                     Some(Lack::Limit(kind, now + delay))
                 }
                 // A broker answers much earlier than that, if there is one.
@@ -293,26 +280,26 @@ impl RateBudgets {
                 RateTerms::Part(_) => None,
             }
         };
-        LimitSource::ALL.into_iter().filter_map(lack_of).reduce(Lack::longer)
+        SharedSetKind::ALL.into_iter().filter_map(lack_of).reduce(Lack::longer)
     }
 
-    /// Returns the limit of a source of which a call lacks most in this process, and the time in
+    /// Returns the limit of a set of which a call lacks most in this process, and the time in
     /// which that accrues.
     fn shared_shortage(
         &mut self,
         now: Instant,
         need: &Need,
-        source: LimitSource,
+        set_kind: SharedSetKind,
     ) -> Option<(BudgetKind, Duration, RateTerms)> {
         let (mut part, quotas) = self.shared_part(now);
         let mut lacking: Option<(BudgetKind, Duration, RateTerms)> = None;
-        for quota in of_source(quotas, source) {
+        for quota in of_set(quotas, set_kind) {
             let missing = quota.cost(need).unsigned_abs().saturating_sub(part.next_available(now, quota));
             if missing > 0 {
                 let rate = quota.shared_limit(now).map_or(1.0, |limit| limit.per_second);
                 let time = seconds(missing as f64 / rate);
                 if lacking.is_none_or(|(_, longest, _)| longest < time) {
-                    lacking = Some((quota.kind, time, part.terms[source as usize]));
+                    lacking = Some((quota.kind, time, part.terms[set_kind as usize]));
                 }
             }
         }
@@ -325,8 +312,8 @@ impl RateBudgets {
     pub(super) fn charged_by_all(&self, now: Instant, kind: BudgetKind) -> f64 {
         let Some(shared) = self.shared.as_deref() else { return 0.0 };
         let Some(quota) = self.quotas.iter().find(|quota| quota.kind == kind) else { return f64::INFINITY };
-        let source = quota.source();
-        let (Some(stock), Some(window)) = (shared.stock(source), quota.shared_window) else {
+        let set_kind = quota.shared_set_kind();
+        let (Some(stock), Some(window)) = (shared.stock(set_kind), quota.shared_window) else {
             return f64::INFINITY;
         };
         match stock.terms(now) {
@@ -334,7 +321,7 @@ impl RateBudgets {
             RateTerms::Nothing(_) => return f64::INFINITY,
             RateTerms::Advance | RateTerms::Part(_) => return 0.0,
         }
-        let nth = of_source(&self.quotas, source).position(|shared| shared.kind == kind);
+        let nth = of_set(&self.quotas, set_kind).position(|shared| shared.kind == kind);
         let Some((charged, age)) = nth.and_then(|nth| stock.charged_by_all(now, nth)) else {
             return f64::INFINITY;
         };
@@ -369,20 +356,20 @@ impl RateBudgets {
     /// Runs `event` on the amounts of this process and the limits of each set.
     fn each_stock(&mut self, event: impl Fn(&mut RateStock, &mut dyn Iterator<Item = &Quota>)) {
         let Some(shared) = &mut self.shared else { return };
-        for source in LimitSource::ALL {
-            if let Some(stock) = shared.stock_mut(source) {
-                event(stock, &mut of_source(&self.quotas, source));
+        for set_kind in SharedSetKind::ALL {
+            if let Some(stock) = shared.stock_mut(set_kind) {
+                event(stock, &mut of_set(&self.quotas, set_kind));
             }
         }
     }
 }
 
-/// Returns the shared limits of a source, in the order of its stock.
-fn of_source(quotas: &[Quota], source: LimitSource) -> impl Iterator<Item = &Quota> + Clone {
-    quotas.iter().filter(move |quota| quota.is_shared(source))
+/// Returns the shared limits of one set, in the order of its stock.
+fn of_set(quotas: &[Quota], set_kind: SharedSetKind) -> impl Iterator<Item = &Quota> + Clone {
+    quotas.iter().filter(move |quota| quota.is_shared(set_kind))
 }
 
-/// Returns the shared limits of a source for the broker.
-fn limits_of(quotas: &[Quota], source: LimitSource, now: Instant) -> Vec<RateLimit> {
-    of_source(quotas, source).filter_map(|quota| quota.shared_limit(now)).collect()
+/// Returns the shared limits of one set for the broker.
+fn limits_of(quotas: &[Quota], set_kind: SharedSetKind, now: Instant) -> Vec<RateLimit> {
+    of_set(quotas, set_kind).filter_map(|quota| quota.shared_limit(now)).collect()
 }

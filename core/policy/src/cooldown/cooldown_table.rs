@@ -102,7 +102,7 @@ impl CooldownTable {
     /// rejected call must wait for the delay by itself, because the delay is longer than a day
     /// (then no other call is refused), or because the attempt was sent before the probe (then
     /// calls of the key are refused until `delay` after `sent`).
-    pub fn hold(&mut self, now: Instant, sent: Instant, key: u64, delay: Duration, jitter: f64) -> bool {
+    pub fn cool_down(&mut self, now: Instant, sent: Instant, key: u64, delay: Duration, jitter: f64) -> bool {
         if delay > MAX_DELAY {
             return false;
         }
@@ -114,7 +114,7 @@ impl CooldownTable {
         };
         let ends = if asked_since { sent + delay } else { now + delay };
         if !asked_since || ends > now {
-            self.hold_until(key, ends + retry_after_jitter(delay, jitter));
+            self.cool_down_until(key, ends + retry_after_jitter(delay, jitter));
         }
         !asked_since
     }
@@ -134,7 +134,7 @@ impl CooldownTable {
     }
 
     /// Refuses calls of the key until `until`, or longer if they are refused for longer already.
-    pub fn hold_until(&mut self, key: u64, until: Instant) {
+    pub fn cool_down_until(&mut self, key: u64, until: Instant) {
         let held = self.entries.get(&key).filter(|entry| entry.state == EntryState::Held);
         let until = held.map_or(until, |entry| entry.until.max(until));
         self.insert(key, Entry { until, state: EntryState::Held });
@@ -163,19 +163,19 @@ mod tests {
     #[test]
     fn delay_holds_its_key_alone() {
         let (now, mut table) = (epoch(), CooldownTable::default());
-        assert!(table.hold(now, now, 1, 5 * SECOND, 0.0));
+        assert!(table.cool_down(now, now, 1, 5 * SECOND, 0.0));
         assert_eq!((table.until(now, 1), table.admit(now, 1)), (Some(now + 5 * SECOND), false));
         assert_eq!((table.until(now, 2), table.admit(now, 2)), (None, true));
         assert!(table.is_cooling(now) && !table.is_cooling(now + 5 * SECOND));
-        assert!(!table.hold(now, now, 2, 25 * 3600 * SECOND, 0.0), "concerns its call alone");
+        assert!(!table.cool_down(now, now, 2, 25 * 3600 * SECOND, 0.0), "concerns its call alone");
         assert!(table.admit(now, 2));
     }
 
     #[test]
     fn later_delay_wins_and_early_success_does_not_end_it() {
         let (now, mut table) = (epoch(), CooldownTable::default());
-        table.hold(now, now, 1, 9 * SECOND, 0.0);
-        table.hold(now, now, 1, 5 * SECOND, 0.0);
+        table.cool_down(now, now, 1, 9 * SECOND, 0.0);
+        table.cool_down(now, now, 1, 5 * SECOND, 0.0);
         assert!(!table.on_success(now, now, 1));
         assert_eq!(table.until(now, 1), Some(now + 9 * SECOND));
     }
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn one_probe_is_admitted_until_it_succeeds() {
         let (now, mut table) = (epoch(), CooldownTable::default());
-        table.hold(now, now, 1, 5 * SECOND, 0.0);
+        table.cool_down(now, now, 1, 5 * SECOND, 0.0);
         let then = now + 5 * SECOND;
         assert!(table.admit(then, 1));
         assert_eq!((table.admit(then, 1), table.until(then, 1)), (false, Some(then + MAX_PROBE)));
@@ -198,35 +198,35 @@ mod tests {
     fn late_delay_that_is_over_does_not_hold_its_key_again() {
         let (sent, mut table) = (epoch(), CooldownTable::default());
         let now = sent + SECOND;
-        table.hold(now, sent, 1, 2 * SECOND, 0.0);
+        table.cool_down(now, sent, 1, 2 * SECOND, 0.0);
         let probe = sent + 3 * SECOND;
         assert!(table.admit(probe, 1));
-        assert!(!table.hold(probe, sent, 1, 2 * SECOND, 0.0), "the probe is under way");
+        assert!(!table.cool_down(probe, sent, 1, 2 * SECOND, 0.0), "the probe is under way");
         assert!(table.on_success(probe + SECOND, probe, 1));
         let late = sent + 9 * SECOND;
-        assert!(!table.hold(late, sent, 1, 9 * SECOND, 0.0));
+        assert!(!table.cool_down(late, sent, 1, 9 * SECOND, 0.0));
         assert_eq!((table.until(late, 1), table.admit(late, 1)), (None, true));
-        assert!(!table.hold(late, sent, 1, 10 * SECOND, 0.0), "its call waits for all of it");
+        assert!(!table.cool_down(late, sent, 1, 10 * SECOND, 0.0), "its call waits for all of it");
         assert_eq!(table.until(late, 1), Some(late + SECOND), "the others for what is left of it");
-        assert!(table.hold(late, late, 2, SECOND, 0.0), "another key");
+        assert!(table.cool_down(late, late, 2, SECOND, 0.0), "another key");
     }
 
     #[test]
     fn delay_of_an_attempt_sent_after_the_probe_holds_its_key_in_full() {
         let (now, mut table) = (epoch(), CooldownTable::default());
-        table.hold(now, now, 1, SECOND, 0.0);
+        table.cool_down(now, now, 1, SECOND, 0.0);
         assert!(table.admit(now + SECOND, 1));
         assert!(table.on_success(now + 2 * SECOND, now + SECOND, 1));
-        assert!(table.hold(now + 5 * SECOND, now + 3 * SECOND, 1, SECOND, 0.0));
+        assert!(table.cool_down(now + 5 * SECOND, now + 3 * SECOND, 1, SECOND, 0.0));
         assert_eq!(table.until(now + 5 * SECOND, 1), Some(now + 6 * SECOND));
     }
 
     #[test]
     fn rejected_probe_holds_its_key_and_a_silent_probe_opens_it() {
         let (now, mut table) = (epoch(), CooldownTable::default());
-        table.hold(now, now, 1, SECOND, 0.0);
+        table.cool_down(now, now, 1, SECOND, 0.0);
         assert!(table.admit(now + SECOND, 1));
-        table.hold(now + SECOND, now + SECOND, 1, SECOND / 2, 0.0);
+        table.cool_down(now + SECOND, now + SECOND, 1, SECOND / 2, 0.0);
         assert_eq!(table.until(now + SECOND, 1), Some(now + SECOND * 3 / 2), "before the probe's time");
         assert!(table.admit(now + 2 * SECOND, 1));
         assert!(!table.admit(now + 2 * SECOND, 1));
@@ -239,13 +239,13 @@ mod tests {
         let (now, mut table) = (epoch(), CooldownTable::default());
         for key in 0..=CAPACITY as u64 {
             let seconds = if key == 4_711 { 5 } else { 7 + key as u32 % 3 };
-            table.hold(now, now, key, seconds * SECOND, 0.0);
+            table.cool_down(now, now, key, seconds * SECOND, 0.0);
         }
         let evicted: Vec<u64> =
             (0..=CAPACITY as u64).filter(|key| table.until(now, *key).is_none()).collect();
         assert_eq!(evicted, [4_711]);
         for key in 0..100_000 {
-            table.hold(now, now, key, Duration::from_millis(key), 0.0);
+            table.cool_down(now, now, key, Duration::from_millis(key), 0.0);
             assert!(table.entries.len() <= CAPACITY && table.entries.len() == table.by_expiry.len());
         }
     }

@@ -11,16 +11,17 @@
 //! growing number per second.
 //!
 //! ```text
-//!            Retry-After, or an outage                 time is up
-//!   Open  ---------------------------->  Cooling  ---------------->  Probing  --+ the last probe hangs:
-//!    ^                                      ^                          |  | ^   | another one each interval
-//!    |                                      |   the last probe failed  |  | +---+
-//!    |                                      +--------------------------+  |
-//!    |  slots bind, or 10 s                    a probe succeeded, or none |
-//!    +-------------------------  Ramping  <-------------------------------+
-//!    |                                         has failed for its patience
-//!    +--------------------------------------------------------------------+
-//!        a probe succeeded, and only calls that fail anywhere had failed
+//!            Retry-After, or an outage                 time is up Open
+//!            ---------------------------->  Cooling  ---------------->  Probing  --+ the last
+//!            probe hangs: ^                                      ^                          |  | ^
+//!            | another one each interval |                                      |   the last probe
+//!            failed  |  | +---+ |
+//!            +--------------------------+  | |  slots bind, or 10 s                    a probe
+//!            succeeded, or none | +-------------------------  Ramping
+//!            <-------------------------------+ |                                         has
+//!            failed for its patience
+//!            +--------------------------------------------------------------------+ a probe
+//!            succeeded, and only calls that fail anywhere had failed
 //! ```
 //!
 //! - **Retry-After** is a lower bound: no attempt is admitted before it, and jitter is added to it.
@@ -72,7 +73,7 @@ use accepted_slots::AcceptedSlots;
 pub use cooldown_table::CooldownTable;
 use recovery_ramp::{Ramp, Throughput};
 
-use crate::{labels::labelled, push_bounded};
+use crate::{labels::labelled, push_bounded, retry::RetryPath};
 use tidegate_protocol::duration;
 
 /// A target counts as accepting probes if none has failed for this many times the usual failure
@@ -172,25 +173,6 @@ labelled! {
     }
 }
 
-/// How the call of a failed attempt continues if it is retried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hold {
-    /// The target admits attempts. The call is retried after a backoff.
-    No,
-    /// The target cools down because the provider asked callers to wait. The call is queued without
-    /// a backoff.
-    CoolDown,
-    /// Another replica may admit the call. The call is queued without a backoff. If the attempt did
-    /// not run, it does not count towards the maximum number of attempts.
-    RetryOther,
-    /// All replicas that the call may be sent to are full. The call is queued again after a short
-    /// pause. If the attempt did not run, it does not count towards the maximum number of attempts.
-    AllFull,
-    /// The target is down. The call is queued without a backoff. If the attempt did not run, it
-    /// does not count towards the maximum number of attempts.
-    Outage,
-}
-
 /// How an attempt failed, as far as the cool-down depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
@@ -235,7 +217,7 @@ pub struct Cooldown {
     has_worked: bool,
     /// Whether calls are queued during an outage even if the target has never worked.
     is_worth_waiting: bool,
-    evidence: Evidence,
+    evidence: OutageEvidence,
     /// Time before which a call that has failed here is not admitted as a probe. `None` if no probe
     /// has failed.
     retries_from: Option<Instant>,
@@ -253,7 +235,7 @@ pub struct Cooldown {
 
 /// The evidence for an outage: the failures since the last success.
 #[derive(Debug, Default)]
-struct Evidence {
+struct OutageEvidence {
     /// The calls that are witnesses of failure, the last one at the end. At most
     /// [`OUTAGE_WITNESSES`].
     failing_calls: VecDeque<u64>,
@@ -271,7 +253,7 @@ struct Evidence {
     failure_time: Option<Duration>,
 }
 
-impl Evidence {
+impl OutageEvidence {
     /// Returns `true` if the target is in an outage in which it did not only answer 429.
     fn is_outage(&self) -> bool {
         self.is_down && self.is_unavailable
@@ -442,7 +424,7 @@ impl Cooldown {
         attempt: Attempt,
         delay: Option<Duration>,
         jitter: f64,
-    ) -> Hold {
+    ) -> RetryPath {
         let is_current = attempt.epoch == self.epoch;
         let delay = delay.filter(|delay| *delay <= MAX_DELAY);
         let is_cooling = self.until().is_some_and(|until| until > now);
@@ -454,7 +436,7 @@ impl Cooldown {
                 self.evidence.is_confirmed = true;
                 self.cool(now, ends + retry_after_jitter(delay, jitter), false);
             }
-            return Hold::No;
+            return RetryPath::Backoff;
         }
         let knows_slots = attempt.follows_outage || self.accepted.is_some();
         if is_current && failure == Failure::Limited && delay.is_none() && knows_slots {
@@ -470,8 +452,8 @@ impl Cooldown {
         }
         if let Some(delay) = delay {
             self.evidence.is_confirmed = true;
-            // What asks for so little while it is down is tried again as rarely as what asks for
-            // nothing. A 429 may state when a rate permits the next call.
+            // While the target is down, a zero or very short `Retry-After` does not shorten the
+            // probe interval. A 429 may state when a rate permits the next call.
             let says_nothing = delay.is_zero() || failure != Failure::Limited && delay < MIN_PROBE_INTERVAL;
             let is_paced = is_current && self.is_down() && says_nothing;
             let delay = if is_paced { delay.max(self.next_interval(jitter)) } else { delay };
@@ -486,10 +468,10 @@ impl Cooldown {
             self.cool(now, now + interval, true);
         }
         match self.phase {
-            _ if self.is_down() && self.is_closed() => Hold::Outage,
-            Phase::Cooling { .. } => Hold::CoolDown,
-            Phase::Probing { .. } if is_probe => Hold::CoolDown,
-            _ => Hold::No,
+            _ if self.is_down() && self.is_closed() => RetryPath::AfterOutage,
+            Phase::Cooling { .. } => RetryPath::AfterCoolDown,
+            Phase::Probing { .. } if is_probe => RetryPath::AfterCoolDown,
+            _ => RetryPath::Backoff,
         }
     }
 
@@ -557,7 +539,7 @@ impl Cooldown {
     /// no effect on outages. Attempts in flight no longer change the state.
     pub fn end_retry_after(&mut self, now: Instant) {
         if !self.is_down() && self.until().is_some() {
-            self.evidence = Evidence::default();
+            self.evidence = OutageEvidence::default();
             self.reopen(now, Phase::Open);
         }
     }

@@ -80,7 +80,7 @@ fn jitter_is_added_to_retry_after() {
         let attempt = at(&target, now);
         assert_eq!(
             target.on_failure(now, 1, Failure::Other, attempt, Some(secs(3.0)), jitter),
-            Hold::CoolDown
+            RetryPath::AfterCoolDown
         );
         let until = target.until().expect("cooling");
         assert!(until >= now + secs(3.0) && until <= now + secs(3.4));
@@ -110,7 +110,10 @@ fn failed_probe_starts_another_cool_down() {
     target.admit(after, false, 1, false);
     assert!(target.ready(after, LIMIT, false).is_err(), "the second waits for the probe");
     let probe = at(&target, after);
-    assert_ne!(target.on_failure(after + secs(0.01), 2, Failure::Other, probe, None, 0.0), Hold::No);
+    assert_ne!(
+        target.on_failure(after + secs(0.01), 2, Failure::Other, probe, None, 0.0),
+        RetryPath::Backoff
+    );
     assert_eq!(recorded_state(&target), CooldownState::Cooling);
     assert_ne!(target.epoch, probe.epoch);
 }
@@ -190,7 +193,10 @@ fn hanging_target_takes_one_slot_per_interval_and_stays_closed() {
                 Some((fails, probe)) => {
                     in_flight.remove(0);
                     now = now.max(fails);
-                    assert_eq!(target.on_failure(now, call, Failure::Other, probe, None, 0.0), Hold::Outage);
+                    assert_eq!(
+                        target.on_failure(now, call, Failure::Other, probe, None, 0.0),
+                        RetryPath::AfterOutage
+                    );
                 }
                 None => {
                     now = due.unwrap_or(now);
@@ -216,7 +222,10 @@ fn hanging_target_takes_one_slot_per_interval_and_stays_closed() {
         assert_eq!(recorded_state(&target), CooldownState::Ramping);
         let epoch = target.epoch;
         for (call, (_, late)) in in_flight.iter().skip(1).enumerate() {
-            assert_eq!(target.on_failure(now, call as u64, Failure::Other, *late, None, 0.0), Hold::No);
+            assert_eq!(
+                target.on_failure(now, call as u64, Failure::Other, *late, None, 0.0),
+                RetryPath::Backoff
+            );
         }
         assert_eq!(
             (recorded_state(&target), target.epoch),
@@ -234,7 +243,10 @@ fn call_that_fails_again_does_not_hold_up_the_next_probe() {
         let probe = at(&target, now);
         let retry = Attempt { has_failed: true, ..probe };
         let failed = now + secs(0.01);
-        assert_eq!(target.on_failure(failed, k % 3, Failure::Other, retry, None, 0.0), Hold::Outage);
+        assert_eq!(
+            target.on_failure(failed, k % 3, Failure::Other, retry, None, 0.0),
+            RetryPath::AfterOutage
+        );
         let waits = target.ready(failed, LIMIT, false).expect_err("cooling") - failed;
         assert!(waits <= MIN_PROBE_INTERVAL, "{waits:?} after {k}");
         now = next(&mut target, failed, true).sent;
@@ -245,7 +257,7 @@ fn call_that_fails_again_does_not_hold_up_the_next_probe() {
         let retry = target.admit(now, true, 1, false);
         assert_eq!(
             target.on_failure(now, call, Failure::Other, retry, None, 0.0),
-            Hold::No,
+            RetryPath::Backoff,
             "no new witness"
         );
     }
@@ -282,17 +294,17 @@ fn repeated_failures_do_not_close_a_target_accepted_by_silence() {
 }
 
 /// A target that counts as accepting because its probe hangs admits a call that fails again and
-/// again. The result [`Hold::No`] makes that call back off between its attempts.
+/// again. The result [`RetryPath::Backoff`] makes that call back off between its attempts.
 #[test]
 fn call_that_fails_again_at_a_target_accepted_by_silence_backs_off() {
     let (mut target, now) = down(0.1);
     let probe = next(&mut target, now, false);
     let retry = next(&mut target, probe.sent + secs(60.0), true);
     assert_eq!(recorded_state(&target), CooldownState::Ramping);
-    assert_eq!(target.on_failure(retry.sent, 0, Failure::Other, retry, None, 0.0), Hold::No);
+    assert_eq!(target.on_failure(retry.sent, 0, Failure::Other, retry, None, 0.0), RetryPath::Backoff);
     let retry = next(&mut target, retry.sent + MAX_RAMP, true);
     assert_eq!(recorded_state(&target), CooldownState::Open);
-    assert_eq!(target.on_failure(retry.sent, 0, Failure::Other, retry, None, 0.0), Hold::No);
+    assert_eq!(target.on_failure(retry.sent, 0, Failure::Other, retry, None, 0.0), RetryPath::Backoff);
 }
 
 #[test]
@@ -328,11 +340,11 @@ fn expired_late_retry_after_does_not_close_the_target() {
     let probe = next(&mut target, sent, false);
     let back = probe.sent + secs(0.1);
     let over = |target: &mut Cooldown| target.on_failure(back, 2, Failure::Other, late, Some(secs(2.0)), 0.0);
-    assert_eq!((over(&mut target), recorded_state(&target)), (Hold::No, CooldownState::Probing));
+    assert_eq!((over(&mut target), recorded_state(&target)), (RetryPath::Backoff, CooldownState::Probing));
     target.on_success(back, probe, LIMIT);
-    assert_eq!((over(&mut target), recorded_state(&target)), (Hold::No, CooldownState::Ramping));
+    assert_eq!((over(&mut target), recorded_state(&target)), (RetryPath::Backoff, CooldownState::Ramping));
     let longer = target.on_failure(back, 3, Failure::Other, late, Some(secs(5.0)), 0.0);
-    assert_eq!(longer, Hold::No, "the call waits for all of it");
+    assert_eq!(longer, RetryPath::Backoff, "the call waits for all of it");
     assert_eq!(target.until(), Some(sent + secs(5.0)), "the target for what is left of it");
 }
 
@@ -361,8 +373,8 @@ fn outage_is_probed_as_rarely_if_the_upstream_asks_for_no_delay() {
         while now < start + secs(60.0) {
             let probe = next(&mut target, now, false);
             (now, probes) = (probe.sent + secs(0.005), probes + 1);
-            let hold = target.on_failure(now, probes + 3, failure, probe, Some(secs(delay)), 0.0);
-            assert_eq!(hold, Hold::Outage);
+            let path = target.on_failure(now, probes + 3, failure, probe, Some(secs(delay)), 0.0);
+            assert_eq!(path, RetryPath::AfterOutage);
         }
         assert!(probes <= 45, "{failure:?}, {delay} s: {probes} probes in a minute");
     }
@@ -375,18 +387,18 @@ fn outage_needs_three_calls_and_an_earlier_success() {
     for _ in 0..10 {
         assert_eq!(
             target.on_failure(now, 1, Failure::Other, e, None, 0.0),
-            Hold::No,
+            RetryPath::Backoff,
             "one poisoned call is no outage"
         );
     }
-    assert_eq!(target.on_failure(now, 2, Failure::Other, e, None, 0.0), Hold::No);
-    assert_eq!(target.on_failure(now, 3, Failure::Other, e, None, 0.0), Hold::Outage);
+    assert_eq!(target.on_failure(now, 2, Failure::Other, e, None, 0.0), RetryPath::Backoff);
+    assert_eq!(target.on_failure(now, 3, Failure::Other, e, None, 0.0), RetryPath::AfterOutage);
 
     let mut never = Cooldown::default();
     for call in 0..10 {
         assert_eq!(
             never.on_failure(now, call, Failure::Other, at(&never, now), None, 0.0),
-            Hold::No,
+            RetryPath::Backoff,
             "a mistyped URL is no outage"
         );
     }
@@ -399,12 +411,18 @@ fn target_that_only_reported_overload_is_waited_for() {
     for _ in 0..5 {
         assert_eq!(
             new.on_failure(now, 1, Failure::Unread { worth_waiting: true }, e, None, 0.0),
-            Hold::No,
+            RetryPath::Backoff,
             "one call is one witness, however often it fails"
         );
     }
-    assert_eq!(new.on_failure(now, 2, Failure::Unread { worth_waiting: true }, e, None, 0.0), Hold::No);
-    assert_eq!(new.on_failure(now, 3, Failure::Unread { worth_waiting: true }, e, None, 0.0), Hold::Outage);
+    assert_eq!(
+        new.on_failure(now, 2, Failure::Unread { worth_waiting: true }, e, None, 0.0),
+        RetryPath::Backoff
+    );
+    assert_eq!(
+        new.on_failure(now, 3, Failure::Unread { worth_waiting: true }, e, None, 0.0),
+        RetryPath::AfterOutage
+    );
 }
 
 #[test]
@@ -413,7 +431,7 @@ fn each_unread_rejection_of_a_working_target_is_a_witness() {
         let (mut target, now) = healthy(epoch());
         let e = at(&target, now);
         let holds: Vec<_> = (0..3).map(|_| target.on_failure(now, 1, failure, e, None, 0.0)).collect();
-        assert_eq!(holds, [Hold::No, Hold::No, Hold::Outage]);
+        assert_eq!(holds, [RetryPath::Backoff, RetryPath::Backoff, RetryPath::AfterOutage]);
     }
 }
 
@@ -432,7 +450,7 @@ fn outage_probes_follow_within_the_maximum_interval() {
                 target.admit(now, false, 1, false);
                 assert_eq!(
                     target.on_failure(now, 100 + probes, Failure::Other, at(&target, now), None, 0.9),
-                    Hold::Outage
+                    RetryPath::AfterOutage
                 );
                 probes += 1;
             }
@@ -450,12 +468,12 @@ fn outage_probes_follow_within_the_maximum_interval() {
     for call in [7, 8] {
         assert_eq!(
             target.on_failure(now, call, Failure::Other, epoch, None, 0.0),
-            Hold::No,
+            RetryPath::Backoff,
             "a stray failure is no relapse"
         );
         assert_eq!(recorded_state(&target), CooldownState::Ramping);
     }
-    assert_eq!(target.on_failure(now, 9, Failure::Other, epoch, None, 0.0), Hold::Outage);
+    assert_eq!(target.on_failure(now, 9, Failure::Other, epoch, None, 0.0), RetryPath::AfterOutage);
 }
 
 #[test]
@@ -467,7 +485,10 @@ fn late_failures_of_earlier_attempts_do_not_prolong_an_outage() {
     }
     let until = target.until();
     for call in 3..50 {
-        assert_eq!(target.on_failure(now + secs(0.1), call, Failure::Other, before, None, 0.9), Hold::Outage);
+        assert_eq!(
+            target.on_failure(now + secs(0.1), call, Failure::Other, before, None, 0.9),
+            RetryPath::AfterOutage
+        );
     }
     assert_eq!(target.until(), until);
 }
@@ -487,7 +508,10 @@ fn wait_budgets_are_paused_while_closed() {
 fn absurd_retry_after_does_not_close_the_target() {
     for absurd in [Duration::from_secs(1_000_000_000), Duration::MAX] {
         let (mut target, now) = healthy(epoch());
-        assert_eq!(target.on_failure(now, 1, Failure::Other, at(&target, now), Some(absurd), 0.9), Hold::No);
+        assert_eq!(
+            target.on_failure(now, 1, Failure::Other, at(&target, now), Some(absurd), 0.9),
+            RetryPath::Backoff
+        );
         assert_eq!(recorded_state(&target), CooldownState::Open);
     }
     let (mut target, now) = healthy(epoch());
@@ -544,7 +568,7 @@ fn exchange(target: &mut Cooldown, now: Instant, call: u64, in_flight: usize, re
     let slots_bind = in_flight + 1 >= target.slots(LIMIT);
     let attempt = target.admit(now, false, in_flight + 1, slots_bind);
     if rejected {
-        assert_eq!(target.on_failure(now, call, Failure::Limited, attempt, None, 0.0), Hold::No);
+        assert_eq!(target.on_failure(now, call, Failure::Limited, attempt, None, 0.0), RetryPath::Backoff);
     } else {
         target.on_success(now, attempt, LIMIT);
     }

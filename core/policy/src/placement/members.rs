@@ -115,7 +115,7 @@ impl Placement {
     ///
     /// If no member serves the model as far as is known, these are the members that did not answer
     /// so themselves, because the model may have been loaded since the members listed their models.
-    pub fn may_serve(&self, call: &PlacedCall) -> ReplicaSet {
+    pub fn replicas_to_try(&self, call: &PlacedCall) -> ReplicaSet {
         let Some(model) = call.model.as_deref() else { return ReplicaSet::NONE };
         let unasked = self.filter(|replica| !replica.lacks(model)).and(self.members());
         self.could_serve(model).or_if_empty(unasked.less(self.refusing()))

@@ -176,8 +176,9 @@ impl Placement {
         }
     }
 
-    /// Returns `true` if there are pending events that the driver was not told of.
-    pub fn announces_placements(&mut self) -> bool {
+    /// Returns `true` if there are pending events that were not announced to the driver, and marks
+    /// them as announced.
+    pub fn take_placements_announcement(&mut self) -> bool {
         let Some(partners) = &mut self.partners else { return false };
         let restarts = partners.restarts && partners.has_partners();
         let is_due = restarts || partners.shows_itself || !partners.pending.is_empty();

@@ -177,6 +177,13 @@ impl Fault {
         }
     }
 
+    /// Returns `true` if the replica may have run the call, or has rejected its content. Then no
+    /// other replica is tried at once: the call might run twice, or fail there, too. A credential
+    /// that one replica does not accept may be valid at another.
+    pub(crate) fn may_have_run(self) -> bool {
+        matches!(self, Self::Broke | Self::Rejected | Self::Unanswered)
+    }
+
     /// Returns `true` if the cause may be the call or its caller, so that the fault counts against
     /// the replica only if the replica fails many calls in this way and others do not.
     pub(crate) fn may_be_of_call(self) -> bool {

@@ -57,7 +57,7 @@ impl<W> Scheduler<W> {
         let call = Candidate { tenant, ticket, needs };
         let oversize = self.capacity.oversize(&call);
         if oversize.is_none()
-            && let Some(available) = self.may_go(now, &call)
+            && let Some(available) = self.available_to(now, &call)
         {
             let grant = self.grant(now, &call, available.kept, false);
             // The tenant may have reached its cap while other calls of it wait.
@@ -87,7 +87,7 @@ impl<W> Scheduler<W> {
 
     /// Returns the tokens, memory and replicas that are available to the call, or `None` if the
     /// call may not be admitted now.
-    fn may_go(&mut self, now: Instant, call: &Candidate<'_>) -> Option<Available> {
+    fn available_to(&mut self, now: Instant, call: &Candidate<'_>) -> Option<Available> {
         let ready = self.capacity.upstream.ready(now, call.ticket.has_failed);
         if self.draining || call.ticket.deadline <= now {
             return None;

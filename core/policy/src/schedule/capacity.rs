@@ -320,7 +320,7 @@ impl Capacity {
         if let Some(lease) = &mut self.lease
             && let Some(limiter) = self.upstream.limiter_of(None)
         {
-            limiter.follow(lease, self.first_token_lease.as_deref_mut());
+            limiter.apply_leases(lease, self.first_token_lease.as_deref_mut());
         }
         self.limits = self.upstream.limits(self.in_flight);
         if let Some(lease) = &self.lease {
@@ -361,7 +361,7 @@ pub(super) struct Budgets {
 
 impl Budgets {
     pub(super) fn new(budgets: Arc<Mutex<RateBudgets>>) -> Self {
-        let limits = budgets.lock().has_limits();
+        let limits = budgets.lock().limits_flag();
         Self { budgets: Some(budgets), limits }
     }
 

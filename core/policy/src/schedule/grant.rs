@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use super::{
     AwaitedFirstToken, Candidate, Failed, Rule, Scheduler, Settled, TenantCharge, TenantId, UpstreamSlot,
 };
-use crate::cooldown::{Failure, Hold};
+use crate::cooldown::Failure;
+use crate::retry::RetryPath;
 use crate::{adaptive::Ended, budget::Charge, fairness::Tag, kv::Progress};
 use tidegate_protocol::rate::RateHeaders;
 
@@ -200,12 +201,12 @@ impl<W> Scheduler<W> {
         failure: Failure,
         delay: Option<Duration>,
         jitter: f64,
-    ) -> Hold {
+    ) -> RetryPath {
         grant.is_reported = true;
         let failed = Failed { call, failure, delay, jitter };
-        let hold = self.capacity.upstream.on_failure(now, &grant.slot, failed);
+        let path = self.capacity.upstream.on_failure(now, &grant.slot, failed);
         self.capacity.refresh_limits(now);
-        hold
+        path
     }
 
     /// Releases a slot. For the cool-down, an attempt whose success or failure was not reported

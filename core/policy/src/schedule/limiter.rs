@@ -9,10 +9,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::{EvidenceExchange, Rule, Ticket, UpstreamLoad};
+use super::{LimitEventExchange, Rule, Ticket, UpstreamLoad};
 use crate::adaptive::{AdaptiveView, CallKind, Decision, Ended, Limit, LimitSettings, LimitView, Sample};
 use tidegate_protocol::vllm::EngineMetrics;
-use tidegate_share::{CallStep, Evidence, Lease, LeaseView};
+use tidegate_share::{CallStep, Lease, LeaseView, LimitEvents};
 
 /// The maximum number of limit changes that are kept for the driver. Later ones are dropped.
 const MAX_CHANGES: usize = 64;
@@ -43,7 +43,7 @@ pub(super) struct Limiter {
     /// [`MAX_CHANGES`].
     pub(super) changes: Vec<Decision>,
     /// The events that are exchanged with other processes, or `None` if the limit is not shared.
-    exchange: Option<Box<EvidenceExchange>>,
+    exchange: Option<Box<LimitEventExchange>>,
 }
 
 /// An adaptive limit, with what is reported about it.
@@ -64,7 +64,7 @@ pub(super) struct Tracked {
     pub(super) awaits: bool,
     /// See [`Limit::first_token_work_seconds`].
     pub(super) work_seconds: f64,
-    /// The number of the call in the [`EvidenceExchange`], or 0 if the limit is not shared.
+    /// The number of the call in the [`LimitEventExchange`], or 0 if the limit is not shared.
     call: u64,
 }
 
@@ -190,13 +190,13 @@ impl Limiter {
 
     /// Returns the events that are exchanged with other processes, or `None` if the limit is not
     /// adaptive or not shared.
-    pub(super) fn exchange(&mut self) -> Option<&mut EvidenceExchange> {
+    pub(super) fn exchange(&mut self) -> Option<&mut LimitEventExchange> {
         self.exchange.as_deref_mut()
     }
 
     /// Reports events of the calls of another process to the adaptive limit.
-    pub(super) fn observe(&mut self, now: Instant, process: u64, evidence: &Evidence) {
-        self.with_exchange(|exchange, limit| exchange.observe(now, limit, process, evidence));
+    pub(super) fn observe(&mut self, now: Instant, process: u64, limit_events: &LimitEvents) {
+        self.with_exchange(|exchange, limit| exchange.observe(now, limit, process, limit_events));
     }
 
     /// Applies what `lease` says about the adaptive limit of all processes.
@@ -211,7 +211,7 @@ impl Limiter {
         });
     }
 
-    fn with_exchange(&mut self, event: impl FnOnce(&mut EvidenceExchange, &mut Limit)) {
+    fn with_exchange(&mut self, event: impl FnOnce(&mut LimitEventExchange, &mut Limit)) {
         let Some(mut exchange) = self.exchange.take() else { return };
         self.update(|limit| event(&mut exchange, limit));
         self.exchange = Some(exchange);
@@ -219,7 +219,7 @@ impl Limiter {
 
     /// Puts the limit in force that all processes have together: that of the leases, or, if this
     /// process leads, its own, which the leases then tell the others.
-    pub(super) fn follow(&mut self, slots: &mut Lease, first_tokens: Option<&mut Lease>) {
+    pub(super) fn apply_leases(&mut self, slots: &mut Lease, first_tokens: Option<&mut Lease>) {
         let Some(exchange) = &self.exchange else { return };
         let Some(AdaptiveLimit { limit, .. }) = self.adaptive.as_deref_mut() else { return };
         if exchange.follows() {
@@ -232,12 +232,12 @@ impl Limiter {
         slots.set_adaptive(self.slots);
         if let Some(lease) = first_tokens {
             lease.set_adaptive(self.most_awaiting);
-            // Whoever finds the slots also finds how many calls may await their first token.
+            // The leader of the slots also decides how many calls may await their first token.
             if let Some(role) = exchange.role() {
                 lease.set_role(role);
             }
-            // Calls that do not stream would hold what they do not use, and as many places as slots
-            // bound nothing.
+            // Calls that do not stream do not use the leased places, and at least as many places as
+            // slots limit nothing.
             if self.recent_streams > 0 && lease.view().cap < slots.view().cap {
                 // If the broker was lost while all places were idle, a call with a slot may be
                 // sent.
@@ -255,7 +255,8 @@ impl Limiter {
         }
     }
 
-    /// Reports the time to the adaptive limit if `next_wake` has passed. Returns whether it has.
+    /// Reports the time to the adaptive limit if `next_wake` has passed. Returns `true` if it has
+    /// passed.
     pub(super) fn tick(&mut self, now: Instant) -> bool {
         let is_due = self.next_wake.is_some_and(|at| at <= now);
         if is_due {

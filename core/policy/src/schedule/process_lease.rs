@@ -3,8 +3,8 @@
 
 use std::time::Instant;
 
-use super::{Capacity, EvidenceExchange, Limiter, Rule, Scheduler, Ticket};
-use tidegate_share::{Evidence, Lease, LeaseView, Report, SlotUse};
+use super::{Capacity, LimitEventExchange, Limiter, Rule, Scheduler, Ticket};
+use tidegate_share::{Lease, LeaseView, LimitEvents, Report, SlotUse};
 
 /// What a lease permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,28 +75,28 @@ impl<W> Scheduler<W> {
         self.with_lease(now, kind, |lease, usage| lease.report(now, usage)).flatten()
     }
 
-    /// Returns `true` if there are events of calls that other processes must be told of. Returns it
-    /// once for the events that [`Scheduler::take_evidence`] returns. Call this method after each
-    /// event.
-    pub fn announces_evidence(&mut self) -> bool {
+    /// Returns `true` if there are events of calls for the other processes, and marks them as
+    /// announced, so that `true` is returned once for the events that
+    /// [`Scheduler::take_limit_events`] returns. Call this method after each event.
+    pub fn take_limit_events_announcement(&mut self) -> bool {
         let limiter =
             self.capacity.lease.is_some().then(|| self.capacity.upstream.limiter_of(None)).flatten();
-        limiter.and_then(Limiter::exchange).is_some_and(EvidenceExchange::announce)
+        limiter.and_then(Limiter::exchange).is_some_and(LimitEventExchange::take_announcement)
     }
 
     /// Returns events of calls that other processes must be told of. Call this method until it
     /// returns `None`.
-    pub fn take_evidence(&mut self, now: Instant) -> Option<Evidence> {
+    pub fn take_limit_events(&mut self, now: Instant) -> Option<LimitEvents> {
         self.capacity.upstream.limiter_of(None)?.exchange()?.take(now)
     }
 
     /// Applies events of the calls of another process, which has the number `process`.
     ///
     /// Call [`Scheduler::next`] afterwards.
-    pub fn on_evidence(&mut self, now: Instant, process: u64, evidence: &Evidence) {
+    pub fn on_limit_events(&mut self, now: Instant, process: u64, limit_events: &LimitEvents) {
         self.tick(now);
         if let Some(limiter) = self.capacity.upstream.limiter_of(None) {
-            limiter.observe(now, process, evidence);
+            limiter.observe(now, process, limit_events);
         }
         self.capacity.refresh_and_record(now);
         self.watch_gap(now);

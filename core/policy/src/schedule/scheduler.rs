@@ -441,7 +441,7 @@ impl<W> Scheduler<W> {
 
     /// Updates which tenants are held because of their share of the capacity.
     fn update_held(&mut self, now: Instant) {
-        if !(self.divides_among_tenants() && self.queue.may_hold(now)) {
+        if !(self.divides_among_tenants() && self.queue.refresh_active(now)) {
             return;
         }
         let Capacity { upstream, limits, in_flight, .. } = &self.capacity;

@@ -6,8 +6,9 @@ use super::{
     Admitted, Assignment, Available, Candidate, Failed, GrantId, LimitChange, Limiter, Limits, MemoryUse,
     Rule, Scheduler, SchedulerSettings, Span, Ticket, Upstream, UpstreamLoad, UpstreamSlot,
 };
-use crate::cooldown::{Cooldown, Hold};
+use crate::cooldown::Cooldown;
 use crate::kv::{Kv, KvView, Prefix};
+use crate::retry::RetryPath;
 use crate::{adaptive::AdaptiveView, budget::AvailableBudget, saturate};
 use tidegate_protocol::vllm::EngineMetrics;
 use tidegate_tokens::Demand;
@@ -218,11 +219,11 @@ impl Upstream for SingleUpstream {
         was_open
     }
 
-    fn on_failure(&mut self, now: Instant, slot: &UpstreamSlot, failed: Failed) -> Hold {
+    fn on_failure(&mut self, now: Instant, slot: &UpstreamSlot, failed: Failed) -> RetryPath {
         let Failed { call, failure, delay, jitter } = failed;
-        let hold = self.cooldown.on_failure(now, call, failure, slot.attempt, delay, jitter);
+        let path = self.cooldown.on_failure(now, call, failure, slot.attempt, delay, jitter);
         self.note_closed(now);
-        hold
+        path
     }
 
     fn release(&mut self, _: Instant, _: GrantId, slot: &mut UpstreamSlot) -> bool {

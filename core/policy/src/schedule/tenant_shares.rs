@@ -315,7 +315,7 @@ impl<W> Queue<W> {
     /// Updates which tenants are active. Returns `true` if [`Queue::update_held`] may change
     /// anything: several tenants are active or have calls in flight, or one is held, or slots are
     /// kept free.
-    pub(super) fn may_hold(&mut self, now: Instant) -> bool {
+    pub(super) fn refresh_active(&mut self, now: Instant) -> bool {
         self.shares.active.advance(now);
         let TenantShares { candidates, active, kept_free, .. } = &self.shares;
         active.tenants() > 1 || candidates.len() > 1 || *kept_free > 0 || self.has_held()

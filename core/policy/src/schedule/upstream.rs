@@ -15,8 +15,9 @@ use super::{
     Rule, Ticket, Tracked, UpstreamLoad,
 };
 use crate::adaptive::{AdaptiveView, Decision};
-use crate::cooldown::{Attempt, Cooldown, CooldownState, Failure, Hold};
+use crate::cooldown::{Attempt, Cooldown, CooldownState, Failure};
 use crate::kv::{Kv, KvReservation, KvView, Prefix, Progress};
+use crate::retry::RetryPath;
 use crate::{budget::AvailableBudget, placement::ReplicaSet};
 use tidegate_protocol::vllm::EngineMetrics;
 use tidegate_tokens::Demand;
@@ -346,7 +347,7 @@ pub(super) trait Upstream: fmt::Debug + Send {
     fn on_success(&mut self, now: Instant, slot: &mut UpstreamSlot) -> bool;
 
     /// Records that an attempt failed, and returns what its call should do next.
-    fn on_failure(&mut self, now: Instant, slot: &UpstreamSlot, failed: Failed) -> Hold;
+    fn on_failure(&mut self, now: Instant, slot: &UpstreamSlot, failed: Failed) -> RetryPath;
 
     /// Releases a slot and its memory. Returns `true` if the replicas of the pool changed, because
     /// a draining replica has left with its last call.

@@ -67,7 +67,8 @@ impl RateDivision {
         self.accounts.contains_key(&id)
     }
 
-    /// Returns whether nothing is lost with this account: it has no members, and no charges.
+    /// Returns `true` if nothing is lost with this account, because it has no members and no
+    /// charges.
     pub(crate) fn is_unused(&mut self, now: Instant) -> bool {
         self.accounts.is_empty() && self.bounds.iter_mut().all(|bound| bound.window.sum(now) == 0)
     }

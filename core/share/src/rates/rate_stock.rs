@@ -157,8 +157,9 @@ impl RateStock {
         Some((*last.charged.get(limit)?, now.saturating_duration_since(last.given_at)))
     }
 
-    /// Returns how long the broker has not given what it was asked for.
-    pub fn has_waited(&self, now: Instant) -> Duration {
+    /// Returns the time since the last draw that the broker has not answered. Zero if it has
+    /// answered all draws.
+    pub fn waited(&self, now: Instant) -> Duration {
         self.asked_at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at))
     }
 
@@ -238,7 +239,7 @@ impl RateStock {
         self.weight = weight;
     }
 
-    /// Returns whether a waiting call lacks what the broker does not know of.
+    /// Returns `true` if a waiting call lacks an amount that the broker does not know of.
     pub fn is_draw_due(&self) -> bool {
         // Estimates change a little with each call.
         let differs =
@@ -252,9 +253,9 @@ impl RateStock {
         matches!(self.state, State::Joined { .. })
     }
 
-    /// Gives back what was not used in time. Returns whether a draw must tell the broker of
+    /// Gives back what was not used in time. Returns `true` if a draw must tell the broker of
     /// corrections. Call this method periodically.
-    pub fn is_correction_due(&mut self, now: Instant) -> bool {
+    pub fn give_back_expired(&mut self, now: Instant) -> bool {
         self.expire(now);
         let is_late = now >= self.corrected_at + CORRECTS_WITHIN;
         self.is_joined() && !self.corrections.is_empty() && is_late

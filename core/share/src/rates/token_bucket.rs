@@ -99,7 +99,7 @@ impl TokenBucket {
         seconds(cost as f64 / self.rate)
     }
 
-    /// Returns whether nothing is missing.
+    /// Returns `true` if the bucket is full at `now`.
     pub fn is_full(&self, now: Instant) -> bool {
         self.level(now) >= self.depth
     }

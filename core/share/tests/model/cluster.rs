@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use tidegate_share::{
-    Broker, HEARTBEAT, Lease, LeaseTimes, MemberId, Predecessor, Report, SlotUse, ToBroker, ToMember,
+    Broker, LOCAL_HEARTBEAT, Lease, LeaseTimes, MemberId, Predecessor, Report, SlotUse, ToBroker, ToMember,
 };
 
 pub(crate) const RESOURCE: &str = "target:model";
@@ -152,7 +152,7 @@ impl Cluster {
         if self.broker.is_some() {
             self.schedule(Duration::ZERO, Event::Connect { process, life: 0 });
         }
-        self.schedule(HEARTBEAT, Event::Heartbeat { process, life: 0 });
+        self.schedule(LOCAL_HEARTBEAT, Event::Heartbeat { process, life: 0 });
     }
 
     /// Starts a broker in a process. All processes connect to it.
@@ -393,7 +393,7 @@ impl Cluster {
             }
             ToMember::CoolDown { .. }
             | ToMember::Advance { .. }
-            | ToMember::Evidence { .. }
+            | ToMember::LimitEvents { .. }
             | ToMember::Placements { .. } => {}
         }
         self.settle(process);
@@ -414,7 +414,7 @@ impl Cluster {
             self.send_to_broker(from, ToBroker::Heartbeat { number });
         }
         self.settle(process);
-        self.schedule(HEARTBEAT, Event::Heartbeat { process, life });
+        self.schedule(LOCAL_HEARTBEAT, Event::Heartbeat { process, life });
     }
 
     fn on_connect(&mut self, process: usize, life: u32) {

@@ -67,7 +67,7 @@ impl BudgetSet {
 
     /// Creates a set with these budgets. No target shares them yet.
     pub fn from_budgets(budgets: RateBudgets) -> Arc<Self> {
-        let bounds = budgets.has_limits();
+        let bounds = budgets.limits_flag();
         Arc::new(Self {
             rates: Arc::new(Mutex::new(budgets)),
             bounds,

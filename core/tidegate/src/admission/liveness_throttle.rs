@@ -24,10 +24,10 @@ impl LivenessThrottle {
         Self { created: now, reported: (0..MAX_REPLICAS).map(|_| AtomicU64::new(0)).collect() }
     }
 
-    /// Returns `true` if the replica with this index should be reported alive now, and counts this
-    /// as its last report. If several threads call this function at the same time, only one of them
-    /// gets `true`.
-    pub(super) fn is_due(&self, index: usize, now: Instant) -> bool {
+    /// Claims a report that the replica with this index is alive. Returns `true` if the caller must
+    /// report it now, which then counts as the last report. If several threads call this function
+    /// at the same time, only one of them gets `true`.
+    pub(super) fn try_claim(&self, index: usize, now: Instant) -> bool {
         let now = u64::try_from(now.saturating_duration_since(self.created).as_millis()).unwrap_or(u64::MAX);
         let Some(reported) = self.reported.get(index) else { return false };
         let last = reported.load(Ordering::Relaxed);
@@ -45,7 +45,7 @@ mod tests {
         let start = crate::clock::now();
         let liveness = LivenessThrottle::new(start);
         let reports = |index| {
-            (0..10_000).filter(|ms| liveness.is_due(index, start + Duration::from_millis(*ms))).count()
+            (0..10_000).filter(|ms| liveness.try_claim(index, start + Duration::from_millis(*ms))).count()
         };
         assert_eq!((reports(0), reports(MAX_REPLICAS - 1), reports(MAX_REPLICAS)), (99, 99, 0));
     }

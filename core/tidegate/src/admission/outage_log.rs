@@ -25,9 +25,9 @@ pub(super) struct OutageLog {
 }
 
 impl OutageLog {
-    /// Returns `true` if the beginning of an outage is to be logged after a failure at `now`.
-    /// `is_in_outage` is whether the target is in an outage.
-    pub(super) fn begins(&mut self, now: Instant, is_in_outage: bool) -> bool {
+    /// Begins a logged outage if the target is in an outage, none is logged, and the last one was
+    /// logged long enough before `now`. Returns `true` if the beginning is to be logged.
+    pub(super) fn try_begin(&mut self, now: Instant, is_in_outage: bool) -> bool {
         let is_due = self.last.is_none_or(|last| now.saturating_duration_since(last) >= PAUSE);
         let begins = is_in_outage && !self.lasts && is_due;
         if begins {
@@ -36,9 +36,10 @@ impl OutageLog {
         begins
     }
 
-    /// Returns `true` if the end of an outage is to be logged. `is_in_outage` returns whether the
-    /// target is in an outage, and is called only if the beginning was logged and no end since.
-    pub(super) fn is_over(&mut self, is_in_outage: impl FnOnce() -> bool) -> bool {
+    /// Ends the logged outage if the target is not in an outage any more. Returns `true` if the end
+    /// is to be logged. `is_in_outage` returns whether the target is in an outage, and is called
+    /// only if the beginning was logged and no end since.
+    pub(super) fn try_end(&mut self, is_in_outage: impl FnOnce() -> bool) -> bool {
         let is_over = self.lasts && !is_in_outage();
         self.lasts &= !is_over;
         is_over
@@ -52,11 +53,11 @@ impl Admission {
         let now = now();
         let mut state = self.state.lock();
         let is_in_outage = state.scheduler.is_in_outage();
-        if state.outage_log.is_over(|| is_in_outage) {
+        if state.outage_log.try_end(|| is_in_outage) {
             drop(state);
             return self.log_outage_end();
         }
-        if !state.outage_log.begins(now, is_in_outage) {
+        if !state.outage_log.try_begin(now, is_in_outage) {
             return;
         }
         let mut replicas = state.scheduler.replicas(now);
@@ -100,11 +101,11 @@ mod tests {
         let mut lines = Vec::new();
         for second in 0..150 {
             let at = start + Duration::from_secs(second);
-            if log.begins(at, true) {
+            if log.try_begin(at, true) {
                 lines.push((second, "begins"));
             }
-            assert!(!log.begins(at, true), "one line for each outage");
-            if second % 2 == 1 && log.is_over(|| false) {
+            assert!(!log.try_begin(at, true), "one line for each outage");
+            if second % 2 == 1 && log.try_end(|| false) {
                 lines.push((second, "over"));
             }
         }
@@ -116,6 +117,6 @@ mod tests {
     #[test]
     fn failures_outside_an_outage_are_not_logged() {
         let mut log = OutageLog::default();
-        assert!(!log.begins(now(), false) && !log.is_over(|| false));
+        assert!(!log.try_begin(now(), false) && !log.try_end(|| false));
     }
 }

@@ -9,11 +9,12 @@ use super::cancel::CancelSignal;
 use super::driver::{State, Waiting};
 use crate::adaptive::Ended;
 use crate::clock::now;
-use crate::cooldown::{Failure, Hold};
+use crate::cooldown::Failure;
 use crate::fairness::Tag;
 use crate::kv::Progress;
 use crate::placement::{Fault, Placed};
 use crate::schedule::{Grant, Scheduler, Settled};
+use tidegate_policy::retry::RetryPath;
 use tidegate_protocol::RateHeaders;
 
 /// A slot that is held by one attempt.
@@ -182,7 +183,7 @@ impl Permit {
         let mut state = self.admission.state.lock();
         let State { scheduler, outage_log, .. } = &mut *state;
         let may_admit = scheduler.on_success(now, grant);
-        let is_over = outage_log.is_over(|| scheduler.is_in_outage());
+        let is_over = outage_log.try_end(|| scheduler.is_in_outage());
         drop(state);
         if is_over {
             self.admission.log_outage_end();
@@ -194,8 +195,8 @@ impl Permit {
 
     /// Records that the upstream failed the attempt of the call with the number `call`. This may
     /// put the target into a cool-down: for `delay` if the upstream stated a delay, otherwise for a
-    /// computed time. Logs the beginning of an outage. Returns what the call must wait for before a
-    /// retry.
+    /// computed time. Logs the beginning of an outage. Returns how the call continues if it is
+    /// retried.
     ///
     /// `problem` returns how the attempt failed, in words, and is called only during an outage.
     pub fn on_failure(
@@ -204,16 +205,16 @@ impl Permit {
         failure: Failure,
         delay: Option<Duration>,
         problem: impl FnOnce() -> Option<String>,
-    ) -> Hold {
-        let Some(grant) = &mut self.grant else { return Hold::No };
+    ) -> RetryPath {
+        let Some(grant) = &mut self.grant else { return RetryPath::Backoff };
         let now = now();
         let mut state = self.admission.state.lock();
-        let hold = state.scheduler.on_failure(now, grant, call, failure, delay, fastrand::f64());
-        if hold == Hold::Outage {
+        let path = state.scheduler.on_failure(now, grant, call, failure, delay, fastrand::f64());
+        if path == RetryPath::AfterOutage {
             state.outage_log.last_problem = problem();
         }
         let is_in_outage = state.scheduler.is_in_outage();
-        let begins = state.outage_log.begins(now, is_in_outage);
+        let begins = state.outage_log.try_begin(now, is_in_outage);
         let problem = begins.then(|| state.outage_log.last_problem.clone()).flatten();
         if delay.is_some() {
             self.admission.announce_cooldown(&state);
@@ -224,22 +225,22 @@ impl Permit {
             let problem = problem.map(|problem| format!(" ({problem})")).unwrap_or_default();
             tracing::warn!(target = %name, "an outage of the target begins: its last calls failed{problem}");
         }
-        if hold != Hold::No {
+        if path != RetryPath::Backoff {
             // Calls with a deadline before the end of the cool-down are rejected at once.
             self.admission.refresh();
         }
-        hold
+        path
     }
 
-    /// Records that the replica failed the attempt. Returns what the call must wait for before a
-    /// retry, and whether the retry should use another replica.
-    pub fn on_replica_fault(&mut self, fault: Fault) -> Hold {
-        let Some(grant) = &mut self.grant else { return Hold::No };
+    /// Records that the replica failed the attempt. Returns how the call continues if it is
+    /// retried.
+    pub fn on_replica_fault(&mut self, fault: Fault) -> RetryPath {
+        let Some(grant) = &mut self.grant else { return RetryPath::Backoff };
         // Calls that only this replica can serve are rejected, and calls whose response it has not
         // begun are cancelled.
-        let hold = self.admission.update(|scheduler, now| scheduler.on_replica_failure(now, grant, fault));
+        let path = self.admission.update(|scheduler, now| scheduler.on_replica_failure(now, grant, fault));
         self.admission.log_pool_state();
-        hold
+        path
     }
 
     /// Records that nothing of the response had arrived when the call's deadline or a timeout of
@@ -257,7 +258,7 @@ impl Permit {
         let Some((liveness, at)) = admission.liveness.as_ref().zip(grant.replica_index()) else { return };
         let now = now();
         // Few reports take the lock.
-        if liveness.is_due(at, now) && admission.state.lock().scheduler.on_alive(now, grant) {
+        if liveness.try_claim(at, now) && admission.state.lock().scheduler.on_alive(now, grant) {
             admission.admit_waiting();
         }
     }

@@ -14,7 +14,7 @@ pub(crate) enum ShareEvent {
     /// The use of the slots has changed.
     Reported(Report),
     /// Other processes must be told what happened to calls. See
-    /// [`Admission::take_evidence`](super::Admission::take_evidence).
+    /// [`Admission::take_limit_events`](super::Admission::take_limit_events).
     Observed,
     /// A waiting call lacks requests or tokens, or earlier charges have changed.
     Drawn(Draw),

@@ -10,7 +10,7 @@ use super::driver::State;
 use super::share_link::{ShareEvent, ShareLink};
 use crate::clock::now;
 use crate::schedule::LeaseKind;
-use tidegate_share::{Evidence, Lease, LeaseUpdate, LeaseView, Report};
+use tidegate_share::{Lease, LeaseUpdate, LeaseView, LimitEvents, Report};
 
 impl Admission {
     /// Shares the limit with other processes from the first call on: calls in flight, and, if the
@@ -36,7 +36,7 @@ impl Admission {
                 link.send(ShareEvent::Reported(report));
             }
         }
-        if state.scheduler.announces_evidence()
+        if state.scheduler.take_limit_events_announcement()
             && let Some(link) = self.slots_link()
         {
             link.send(ShareEvent::Observed);
@@ -76,8 +76,8 @@ impl Admission {
 
     /// Returns what other processes must be told of the calls of this one, or `None` if there is
     /// nothing more.
-    pub(crate) fn take_evidence(&self) -> Option<Evidence> {
-        self.state.lock().scheduler.take_evidence(now())
+    pub(crate) fn take_limit_events(&self) -> Option<LimitEvents> {
+        self.state.lock().scheduler.take_limit_events(now())
     }
 
     /// Returns `true` if calls are in flight, or, at a pool, were sent since the last time.
@@ -86,8 +86,8 @@ impl Admission {
     }
 
     /// Applies what happened to calls of another process, which has the number `process`.
-    pub(crate) fn on_evidence(self: &Arc<Self>, process: u64, evidence: &Evidence) {
-        self.update(|scheduler, now| scheduler.on_evidence(now, process, evidence));
+    pub(crate) fn on_limit_events(self: &Arc<Self>, process: u64, limit_events: &LimitEvents) {
+        self.update(|scheduler, now| scheduler.on_limit_events(now, process, limit_events));
     }
 
     /// Lets this process use the whole cap, because there can be no broker.

@@ -16,7 +16,7 @@ impl Admission {
     pub(super) fn announce_placements(&self, state: &mut State) {
         let Some(link) = self.pool_share.get() else { return };
         link.join();
-        if state.scheduler.announces_placements() {
+        if state.scheduler.take_placements_announcement() {
             link.send(ShareEvent::Observed);
         }
     }

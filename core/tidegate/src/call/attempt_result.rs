@@ -4,9 +4,9 @@
 use http::{Extensions, Response};
 
 use crate::body::ResponseBody;
-use crate::cooldown::Hold;
 use crate::error::Error;
 use tidegate_policy::outcome::{AttemptOutcome, ExchangeFailure};
+use tidegate_policy::retry::RetryPath;
 
 /// The result of an attempt, as the layers below retry return it.
 pub(crate) type AttemptResult = Result<Response<ResponseBody>, Error>;
@@ -32,26 +32,26 @@ pub(crate) fn outcome_of_error(error: &Error) -> AttemptOutcome {
     attached.unwrap_or_else(|| AttemptOutcome::Failed(ExchangeFailure::from(error)))
 }
 
-/// Returns what the call must wait for before a retry, which admission attached to the result.
-/// [`Hold::No`] if nothing is attached.
-pub(crate) fn hold_of(result: &AttemptResult) -> Hold {
+/// Returns how the call continues if it is retried, as admission attached it to the result.
+/// [`RetryPath::Backoff`] if nothing is attached.
+pub(crate) fn retry_path_of(result: &AttemptResult) -> RetryPath {
     let extensions = match result {
         Ok(response) => response.extensions(),
         Err(error) => error.extensions(),
     };
-    extensions.get().copied().unwrap_or(Hold::No)
+    extensions.get().copied().unwrap_or(RetryPath::Backoff)
 }
 
-/// Attaches to a result what the call must wait for before a retry. [`Hold::No`] removes what was
-/// attached before, for example by a gate below this one.
-pub(crate) fn set_hold(result: &mut AttemptResult, hold: Hold) {
+/// Attaches to a result how the call continues if it is retried. [`RetryPath::Backoff`] removes
+/// what was attached before, for example by a gate below this one.
+pub(crate) fn set_retry_path(result: &mut AttemptResult, path: RetryPath) {
     let extensions: &mut Extensions = match result {
         Ok(response) => response.extensions_mut(),
         Err(error) => error.extensions_mut(),
     };
-    match hold {
-        Hold::No => drop(extensions.remove::<Hold>()),
-        hold => drop(extensions.insert(hold)),
+    match path {
+        RetryPath::Backoff => drop(extensions.remove::<RetryPath>()),
+        path => drop(extensions.insert(path)),
     }
 }
 

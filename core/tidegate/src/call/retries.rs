@@ -62,7 +62,7 @@ impl Call {
         state.last_failure = class.or(state.last_failure);
         drop(state);
         if let Some(class) = class {
-            self.target().metrics().upstream_failed(class, self.placed().as_ref());
+            self.target().metrics().on_upstream_failure(class, self.placed().as_ref());
         }
     }
 }

@@ -17,9 +17,9 @@ pub(crate) mod stream;
 use http_body::SizeHint;
 
 #[cfg(not(feature = "pool"))]
-pub(crate) use self::no_pool::{HedgeLayer, PoolLayer};
+pub(crate) use self::no_pool::{HedgeLayer, RouteToReplicaLayer};
 #[cfg(feature = "pool")]
-pub(crate) use self::{hedge::HedgeLayer, route_to_replica::PoolLayer};
+pub(crate) use self::{hedge::HedgeLayer, route_to_replica::RouteToReplicaLayer};
 
 /// Returns the size hint, in bytes, of a body that consists of `read` bytes followed by a body with
 /// the size hint `rest`.
@@ -49,5 +49,5 @@ mod no_pool {
             }
         )*};
     }
-    passes_unchanged!(HedgeLayer, PoolLayer);
+    passes_unchanged!(HedgeLayer, RouteToReplicaLayer);
 }

@@ -14,12 +14,12 @@ use std::time::Duration;
 use http::{HeaderValue, Request};
 
 use crate::body::RequestBody;
-use crate::call::{AttemptResult, Call, CanReplay, RetryCharge, hold_of, outcome_of};
+use crate::call::{AttemptResult, Call, CanReplay, RetryCharge, outcome_of, retry_path_of};
 use crate::clock;
-use crate::cooldown::Hold;
 use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, take_ready, tower_layer};
-use crate::metrics::{RECLAIMED, REPLICA_DOWN, RETRIED_ELSEWHERE, UNKNOWN};
+use crate::metrics::{OTHER_REPLICA, PREEMPTED, REPLICA_DOWN, UNKNOWN};
 use tidegate_policy::outcome::{AttemptOutcome, Cancellation};
+use tidegate_policy::retry::RetryPath;
 use tidegate_policy::retry::{FailedAttempt, GiveUpReason, NextStep, avoids_replica, decide};
 
 /// The response header that tells the caller's SDK not to retry a failed call.
@@ -68,7 +68,7 @@ async fn make_attempts<S: InnerService>(
         let result = inner.call(Request::from_parts(parts.clone(), body)).await;
         // Refunded if nothing was sent.
         drop(charge.take());
-        let (outcome, hold) = (outcome_of(&result), hold_of(&result));
+        let (outcome, path) = (outcome_of(&result), retry_path_of(&result));
         if outcome.is_accepted() {
             return result;
         }
@@ -78,7 +78,7 @@ async fn make_attempts<S: InnerService>(
         {
             // A cancelled attempt is not a failure. The call is queued again, with its age and its
             // charge.
-            call.target().metrics().retried(RECLAIMED);
+            call.target().metrics().on_retry(PREEMPTED);
             drop(result);
             body = body_copy;
             continue;
@@ -87,10 +87,10 @@ async fn make_attempts<S: InnerService>(
             call.avoid(call.placed());
         }
         let mut left = call.deadline().saturating_duration_since(clock::now());
-        if hold == Hold::AllFull {
+        if path == RetryPath::AllReplicasFull {
             left = call.left_to_wait().map_or(left, |wait| wait.min(left));
         }
-        let failure = FailedAttempt::from_outcome(&outcome, hold, call.facts().repeatable, attempts, left);
+        let failure = FailedAttempt::from_outcome(&outcome, path, call.facts().repeatable, attempts, left);
         attempts = failure.attempts;
         let Some(body_copy) = body_copy else {
             return return_failure(&call, result, GiveUpReason::Unsafe);
@@ -108,7 +108,7 @@ async fn make_attempts<S: InnerService>(
             }
             NextStep::Requeue => None,
         };
-        record_retry(&call, &outcome, hold, sleep);
+        record_retry(&call, &outcome, path, sleep);
         // Releases the slot before any sleep.
         drop(result);
         if let Some(sleep) = sleep {
@@ -119,14 +119,14 @@ async fn make_attempts<S: InnerService>(
 }
 
 /// Records in the current attempt and in the metrics that a retry follows, after `sleep`.
-fn record_retry(call: &Call, outcome: &AttemptOutcome, hold: Hold, sleep: Option<Duration>) {
+fn record_retry(call: &Call, outcome: &AttemptOutcome, path: RetryPath, sleep: Option<Duration>) {
     call.update_attempt(|attempt| attempt.backoff = sleep);
-    if hold == Hold::RetryOther {
-        call.target().metrics().hopped(call.placed().as_ref());
+    if path == RetryPath::OtherReplica {
+        call.target().metrics().on_retry_at_other_replica(call.placed().as_ref());
     }
-    call.target().metrics().retried(match outcome {
+    call.target().metrics().on_retry(match outcome {
         AttemptOutcome::Cancelled(Cancellation::ReplicaDown) => REPLICA_DOWN,
-        _ if hold == Hold::RetryOther => RETRIED_ELSEWHERE,
+        _ if path == RetryPath::OtherReplica => OTHER_REPLICA,
         _ => call.last_failure().unwrap_or(UNKNOWN),
     });
 }
@@ -139,7 +139,7 @@ fn record_retry(call: &Call, outcome: &AttemptOutcome, hold: Hold, sleep: Option
 fn return_failure(call: &Call, result: AttemptResult, why: GiveUpReason) -> AttemptResult {
     let is_rejection = result.as_ref().is_err_and(|error| error.reason().is_some());
     if call.is_enforced() && !is_rejection {
-        call.target().metrics().gave_up(why);
+        call.target().metrics().on_give_up(why);
     }
     match result {
         Ok(mut response) => {

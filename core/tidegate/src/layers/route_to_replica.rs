@@ -19,11 +19,11 @@ use crate::placement::Placed;
 ///
 /// Dropping the future drops the future of the inner service. It has no other effect.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct PoolLayer;
+pub(crate) struct RouteToReplicaLayer;
 
-tower_layer!(PoolLayer);
+tower_layer!(RouteToReplicaLayer);
 
-impl<S: InnerService> Middleware<S> for PoolLayer {
+impl<S: InnerService> Middleware<S> for RouteToReplicaLayer {
     fn applies_to(&self, call: &Call) -> bool {
         call.target().pool().is_some()
     }

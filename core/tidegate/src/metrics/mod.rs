@@ -27,7 +27,7 @@ pub(crate) use hedge_outcome::HedgeOutcome;
 pub(crate) use outcome::Outcome;
 pub(crate) use quantiles::Quantiles;
 pub(crate) use target::{
-    DEFAULT_TENANT, RECLAIMED, REPLICA_DOWN, RETRIED_ELSEWHERE, TargetCounter, TargetMetrics, UNKNOWN,
+    DEFAULT_TENANT, OTHER_REPLICA, PREEMPTED, REPLICA_DOWN, TargetCounter, TargetMetrics, UNKNOWN,
 };
 pub(crate) use tenant::TenantMetrics;
 pub(crate) use tool::{HeldSlotUse, ToolMetrics};

@@ -98,20 +98,20 @@ impl ReplicaSeries {
     }
 
     /// Counts an attempt that was sent to the replica.
-    pub(super) fn called(&self, replica: &Arc<str>) {
+    pub(super) fn on_attempt(&self, replica: &Arc<str>) {
         self.count(replica, |metrics| Some(&metrics.calls));
     }
 
     /// Counts a failed attempt at the replica by the cause that covers `class`, its failure class
     /// (see [`CAUSES`]). Does nothing if no cause covers it.
-    pub(super) fn failed(&self, replica: &Arc<str>, class: &str) {
+    pub(super) fn on_failure(&self, replica: &Arc<str>, class: &str) {
         let Some(cause) = CAUSES.iter().position(|(_, classes)| classes.contains(&class)) else { return };
         self.count(replica, |metrics| metrics.failures.get(cause));
     }
 
     /// Counts an attempt that the replica rejected before running it, after which the call was
     /// immediately retried at another replica.
-    pub(super) fn hopped(&self, replica: &Arc<str>) {
+    pub(super) fn on_retry_at_other_replica(&self, replica: &Arc<str>) {
         self.count(replica, |metrics| Some(&metrics.hops));
     }
 
@@ -180,8 +180,8 @@ mod tests {
         let series = ReplicaSeries::new(&families, &"llm".into(), std::iter::empty());
         let stays = "http://stays".into();
         for n in 0..1_000 {
-            series.called(&stays);
-            series.called(&format!("http://replica-{n}").into());
+            series.on_attempt(&stays);
+            series.on_attempt(&format!("http://replica-{n}").into());
         }
         let text = families.text();
         let calls = text.lines().filter(|line| line.starts_with("tidegate_replica_calls_total{"));

@@ -16,12 +16,13 @@ use crate::adaptive::DecisionCause;
 use crate::budget::{BudgetKind, BudgetView};
 use crate::config::{LimitConfig, ReplicaSource, TargetConfig};
 use crate::context::Lane;
-use crate::cooldown::{CooldownState, Hold};
+use crate::cooldown::CooldownState;
 use crate::error::Reason;
 use crate::metrics::Outcome;
 use crate::placement::{Placed, ReplicaView};
 use crate::schedule::SchedulerView;
 use tidegate_policy::retry::GiveUpReason;
+use tidegate_policy::retry::RetryPath;
 
 /// Name of the tenant of calls whose context names no tenant.
 pub(crate) const DEFAULT_TENANT: &str = "default";
@@ -31,10 +32,10 @@ const OTHER: &str = "other";
 
 /// Label value for a retry whose previous attempt used a slot borrowed from another tenant or lane,
 /// and was cancelled because that tenant or lane needed the slot.
-pub(crate) const RECLAIMED: &str = "preempted";
+pub(crate) const PREEMPTED: &str = "preempted";
 /// Label value for an immediate retry at another replica, because a replica rejected the previous
 /// attempt before running it.
-pub(crate) const RETRIED_ELSEWHERE: &str = "elsewhere";
+pub(crate) const OTHER_REPLICA: &str = "elsewhere";
 /// Label value for a retry because the replica of the previous attempt went down before it sent a
 /// response head.
 pub(crate) const REPLICA_DOWN: &str = "replica_down";
@@ -66,7 +67,7 @@ const FAILURE_CLASSES: [&str; 17] = [
 ];
 
 /// Label values for the causes of retries, besides [`FAILURE_CLASSES`].
-const RETRY_CAUSES: [&str; 4] = [RECLAIMED, RETRIED_ELSEWHERE, REPLICA_DOWN, UNKNOWN];
+const RETRY_CAUSES: [&str; 4] = [PREEMPTED, OTHER_REPLICA, REPLICA_DOWN, UNKNOWN];
 
 /// Returns the label values for the causes of retries.
 fn retry_causes() -> impl Iterator<Item = &'static str> {
@@ -75,7 +76,7 @@ fn retry_causes() -> impl Iterator<Item = &'static str> {
 
 /// Label values for the causes of cool-downs: the provider requested one with `Retry-After`, or
 /// attempts failed repeatedly.
-const HOLDS: [&str; 2] = ["retry_after", "outage"];
+const COOL_DOWN_KINDS: [&str; 2] = ["retry_after", "outage"];
 
 /// Label values for the tokens of KV memory: those that calls may use, those that calls hold, and
 /// the most that were held.
@@ -156,7 +157,7 @@ impl TargetMetrics {
             ("class", FAILURE_CLASSES.to_vec()),
             ("cause", retry_causes().chain(moves).collect()),
             ("why", GiveUpReason::ALL.iter().map(|why| why.as_str()).collect()),
-            ("kind", HOLDS.to_vec()),
+            ("kind", COOL_DOWN_KINDS.to_vec()),
             ("decision", decisions().collect()),
             ("budget", BudgetKind::ALL.iter().map(|kind| kind.as_str()).collect()),
             ("what", MEMORY.to_vec()),
@@ -174,10 +175,10 @@ impl TargetMetrics {
 
     /// Counts an attempt that was sent. `at` is the replica that it was sent to, or `None` if the
     /// target is not a pool.
-    pub(crate) fn attempted(&self, at: Option<&Placed>) {
+    pub(crate) fn on_attempt(&self, at: Option<&Placed>) {
         self.attempts.inc();
         if let Some(placed) = at {
-            self.replicas.called(&placed.url);
+            self.replicas.on_attempt(&placed.url);
         }
     }
 
@@ -191,59 +192,59 @@ impl TargetMetrics {
         self.tpot.observe(seconds);
     }
 
-    /// Counts a retry. `cause` is a failure class, or one of the constants [`RECLAIMED`],
-    /// [`RETRIED_ELSEWHERE`], [`REPLICA_DOWN`] and [`UNKNOWN`].
-    pub(crate) fn retried(&self, cause: &str) {
+    /// Counts a retry. `cause` is a failure class, or one of the constants [`PREEMPTED`],
+    /// [`OTHER_REPLICA`], [`REPLICA_DOWN`] and [`UNKNOWN`].
+    pub(crate) fn on_retry(&self, cause: &str) {
         self.count(TargetCounter::Retries, cause);
     }
 
     /// Counts a failed attempt, by failure class. `at` is the replica that the attempt was sent to,
     /// or `None` if the target is not a pool.
-    pub(crate) fn upstream_failed(&self, class: &str, at: Option<&Placed>) {
+    pub(crate) fn on_upstream_failure(&self, class: &str, at: Option<&Placed>) {
         self.count(TargetCounter::Failures, class);
         if let Some(placed) = at {
-            self.replicas.failed(&placed.url, class);
+            self.replicas.on_failure(&placed.url, class);
         }
     }
 
     /// Counts a call that failed at the target, by the reason why no retry was made.
-    pub(crate) fn gave_up(&self, why: GiveUpReason) {
+    pub(crate) fn on_give_up(&self, why: GiveUpReason) {
         self.count(TargetCounter::GaveUp, why.as_str());
     }
 
-    /// Counts a failure that started a cool-down of the target or occurred during one. `hold` is
-    /// the kind of the cool-down: [`Hold::CoolDown`] or [`Hold::Outage`]. Other values are not
-    /// counted.
-    pub(crate) fn cooled(&self, hold: Hold) {
-        match hold {
-            Hold::No | Hold::RetryOther | Hold::AllFull => {}
-            Hold::CoolDown => self.count(TargetCounter::CoolDowns, HOLDS[0]),
-            Hold::Outage => self.count(TargetCounter::CoolDowns, HOLDS[1]),
+    /// Counts a failure that started a cool-down of the target or occurred during one. `path` is
+    /// the kind of the cool-down: [`RetryPath::AfterCoolDown`] or [`RetryPath::AfterOutage`]. Other
+    /// values are not counted.
+    pub(crate) fn on_cool_down(&self, path: RetryPath) {
+        match path {
+            RetryPath::Backoff | RetryPath::OtherReplica | RetryPath::AllReplicasFull => {}
+            RetryPath::AfterCoolDown => self.count(TargetCounter::CoolDowns, COOL_DOWN_KINDS[0]),
+            RetryPath::AfterOutage => self.count(TargetCounter::CoolDowns, COOL_DOWN_KINDS[1]),
         }
     }
 
     /// Counts an attempt that the replica `from` rejected before running it, after which the call
     /// was immediately retried at another replica. Does nothing if `from` is `None`, because the
     /// target is not a pool.
-    pub(crate) fn hopped(&self, from: Option<&Placed>) {
+    pub(crate) fn on_retry_at_other_replica(&self, from: Option<&Placed>) {
         if let Some(placed) = from {
-            self.replicas.hopped(&placed.url);
+            self.replicas.on_retry_at_other_replica(&placed.url);
         }
     }
 
     /// Counts a call that was sent to the fallback target of this target, by the reason.
-    pub(crate) fn fell_back(&self, reason: Reason) {
+    pub(crate) fn on_fallback(&self, reason: Reason) {
         self.count(TargetCounter::Fallbacks, reason.as_str());
     }
 
     /// Counts an outcome of a hedge, which is a second attempt of a call whose first token is late.
-    pub(crate) fn hedged(&self, how: HedgeOutcome) {
+    pub(crate) fn on_hedge(&self, how: HedgeOutcome) {
         self.count(TargetCounter::Hedges, how.as_str());
     }
 
     /// Counts the decision that mode `enforce` would have made about a call in mode `observe`.
     /// `decision` is one of [`decisions`].
-    pub(crate) fn would(&self, decision: &str) {
+    pub(crate) fn on_observed_decision(&self, decision: &str) {
         self.count(TargetCounter::Would, decision);
     }
 
@@ -385,7 +386,7 @@ impl TargetCounter {
             Self::Retries => Box::new(retry_causes()),
             Self::Failures => Box::new(FAILURE_CLASSES.into_iter()),
             Self::GaveUp => Box::new(GiveUpReason::ALL.iter().map(|why| why.as_str())),
-            Self::CoolDowns => Box::new(HOLDS.into_iter()),
+            Self::CoolDowns => Box::new(COOL_DOWN_KINDS.into_iter()),
             Self::Fallbacks => Box::new(fallback_reasons().map(Reason::as_str)),
             Self::Hedges => {
                 Box::new(HedgeOutcome::ALL.into_iter().filter(move |_| is_pool).map(HedgeOutcome::as_str))

@@ -54,20 +54,20 @@ impl TenantMetrics {
     }
 
     /// Counts an admitted attempt, and records the time that it waited in the queue.
-    pub(crate) fn admitted(&self, lane: Lane, waited: Duration) {
+    pub(crate) fn on_admitted(&self, lane: Lane, waited: Duration) {
         self.admitted.inc();
         self.queue_wait[lane as usize].observe(waited.as_secs_f64());
     }
 
     /// Counts a call that admission rejected, by reason.
-    pub(crate) fn refused(&self, reason: Reason) {
+    pub(crate) fn on_refused(&self, reason: Reason) {
         if let Some(at) = Reason::ALL.iter().position(|known| *known == reason) {
             self.refused[at].inc();
         }
     }
 
     /// Counts a call that has ended, by outcome.
-    pub(crate) fn ended(&self, outcome: Outcome) {
+    pub(crate) fn on_ended(&self, outcome: Outcome) {
         self.outcomes[outcome as usize].inc();
     }
 
@@ -80,7 +80,7 @@ impl TenantMetrics {
     /// Records the duration of a completed call, including its time in the queue. `met` is `true`
     /// if the call met the objective of its lane or target for the time to the first token
     /// (`ttft`).
-    pub(crate) fn completed(&self, lane: Lane, duration: Duration, met: bool) {
+    pub(crate) fn on_completed(&self, lane: Lane, duration: Duration, met: bool) {
         self.duration[lane as usize].observe(duration.as_secs_f64());
         if met {
             self.objective.inc();

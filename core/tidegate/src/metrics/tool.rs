@@ -67,24 +67,24 @@ impl ToolMetrics {
     }
 
     /// Records the time that a task waited for the tool until its request was admitted.
-    pub(crate) fn admitted(&self, waited: Duration) {
+    pub(crate) fn on_admitted(&self, waited: Duration) {
         self.wait.observe(waited.as_secs_f64());
     }
 
     /// Counts a rejected request for the tool, by reason.
-    pub(crate) fn refused(&self, reason: Reason) {
+    pub(crate) fn on_refused(&self, reason: Reason) {
         self.families.tool_refused.with_label_values(&[&*self.name, reason.as_str()]).inc();
     }
 
     /// Counts the decision that mode `enforce` would have made about a request for the tool in mode
     /// `observe` or `off`. `decision` is `wait`, or the name of the [`Reason`] of a rejection.
-    pub(crate) fn would(&self, decision: &str) {
+    pub(crate) fn on_observed_decision(&self, decision: &str) {
         self.families.tool_would.with_label_values(&[&*self.name, decision]).inc();
     }
 
     /// Counts a request for the tool by a task that held a slot of the target named `target`. `how`
     /// states what happened to the slot.
-    pub(crate) fn asked_while_held(&self, target: &str, how: HeldSlotUse) {
+    pub(crate) fn on_request_while_held(&self, target: &str, how: HeldSlotUse) {
         self.families.held.with_label_values(&[target, &self.name, how.as_str()]).inc();
     }
 

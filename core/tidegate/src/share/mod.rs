@@ -12,7 +12,6 @@
 //! - `redis`: the member of a Redis or Valkey server.
 //! - `unshared`: notices that another process has the same caps without sharing them.
 
-mod limit;
 #[cfg(unix)]
 mod local;
 #[cfg(not(unix))]
@@ -20,6 +19,7 @@ mod local;
 mod local;
 #[cfg(feature = "redis")]
 mod redis;
+mod resource;
 #[cfg(target_os = "linux")]
 mod unshared;
 
@@ -35,7 +35,7 @@ use crate::admission::{Admission, BudgetSet, ShareEvent, ShareLink};
 use crate::config::{Config, ShareStore};
 use crate::error::Error;
 use crate::schedule::LeaseKind;
-use limit::SharedLimit;
+use resource::SharedResource;
 use tidegate_share::{FIRST_TOKENS, Lease, LeaseTimes};
 
 /// What the schedulers tell the member.
@@ -43,7 +43,7 @@ use tidegate_share::{FIRST_TOKENS, Lease, LeaseTimes};
 #[cfg_attr(not(any(unix, feature = "redis")), allow(dead_code, reason = "nobody receives them"))]
 enum Command {
     /// An event of the limit of this name.
-    Event(Arc<str>, SharedLimit, ShareEvent),
+    Event(Arc<str>, SharedResource, ShareEvent),
     /// The process exits. The sender is dropped when all slots were returned.
     Exit(std::sync::mpsc::Sender<()>),
 }
@@ -55,7 +55,7 @@ static MEMBERS: Mutex<Vec<(u32, mpsc::WeakUnboundedSender<Command>)>> = Mutex::n
 /// forked.
 const LOCKED_WITHIN: Duration = Duration::from_millis(100);
 /// Maximum time to return the slots when the process exits.
-const EXITS_WITHIN: Duration = Duration::from_millis(500);
+const EXIT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Returns the slots of all shared limits of this process to their stores, and waits for at most
 /// 0.5 s until this is done.
@@ -78,7 +78,7 @@ pub fn return_shared_slots() {
     }
     drop(exiting);
     // Ends with an error when all senders are dropped.
-    let _ = done.recv_timeout(EXITS_WITHIN);
+    let _ = done.recv_timeout(EXIT_TIMEOUT);
 }
 
 /// The shared limits of a gate.
@@ -144,7 +144,7 @@ impl Share {
                 LeaseKind::Slots => resource.clone(),
                 LeaseKind::FirstTokens => format!("{FIRST_TOKENS}{resource}"),
             };
-            self.link(name, SharedLimit::Calls(kind, Arc::downgrade(admission)))
+            self.link(name, SharedResource::Calls(kind, Arc::downgrade(admission)))
         };
         admission.share(|| Lease::new(cap, self.strict, self.times), link);
     }
@@ -154,18 +154,18 @@ impl Share {
     pub(crate) fn add_rates(self: &Arc<Self>, owner: &str, budgets: &Arc<BudgetSet>) {
         let (share, owner, shared) = (self.clone(), owner.to_owned(), Arc::downgrade(budgets));
         budgets.share(self.strict, self.times, move |set, limits| {
-            share.link(format!("rates:{owner}:{limits}"), SharedLimit::Rates(shared.clone(), set))
+            share.link(format!("rates:{owner}:{limits}"), SharedResource::Rates(shared.clone(), set))
         });
     }
 
     /// Tells other processes where calls of a pool are sent. `resource` is the name of the pool
     /// among all processes.
     pub(crate) fn add_pool(self: &Arc<Self>, resource: String, admission: &Arc<Admission>) {
-        admission.share_pool(self.link(resource, SharedLimit::Replicas(Arc::downgrade(admission))));
+        admission.share_pool(self.link(resource, SharedResource::Replicas(Arc::downgrade(admission))));
     }
 
     /// Connects a limit to the member. `resource` is its name among all processes.
-    fn link(self: &Arc<Self>, resource: String, limit: SharedLimit) -> ShareLink {
+    fn link(self: &Arc<Self>, resource: String, limit: SharedResource) -> ShareLink {
         let (share, resource) = (self.clone(), Arc::<str>::from(resource));
         ShareLink::new(move |event| share.send(Command::Event(resource.clone(), limit.clone(), event)))
     }

@@ -47,7 +47,8 @@ pub(super) fn report_neighbours(config: &Config) {
     }
 }
 
-/// Whether another process has the same limits. Of several processes, only the first gets `false`.
+/// Returns `true` if another process has the same limits. Of several processes, only the first gets
+/// `false`.
 fn has_neighbour(hash: u64) -> bool {
     let Some(mut sockets) = SOCKETS.try_lock_for(LOCKED_WITHIN) else { return false };
     if sockets.contains_key(&hash) {

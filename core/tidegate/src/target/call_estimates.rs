@@ -60,8 +60,8 @@ impl CallEstimates {
         }
     }
 
-    /// Returns whether KV-cache memory is accounted for. May be set to `true` later, when the
-    /// engine has reported its size; the unit of costs does not change then.
+    /// Returns a flag that is `true` if KV-cache memory is accounted for. It may become `true`
+    /// later, when the engine has reported its size; the unit of costs does not change then.
     pub(super) fn tracks_memory(&self) -> Arc<AtomicBool> {
         self.tracks_memory.clone()
     }

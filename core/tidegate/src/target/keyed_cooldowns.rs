@@ -23,10 +23,11 @@ use tokio::sync::Notify;
 use crate::clock;
 use crate::config::TargetConfig;
 use crate::context::Lane;
-use crate::cooldown::{CooldownTable, Hold};
+use crate::cooldown::CooldownTable;
 use crate::error::Reason;
 use crate::schedule::{Refusal, Rule, SchedulerView, TenantView, Ticket, WaitExplanation};
 use tidegate_policy::outcome::AttemptOutcome;
+use tidegate_policy::retry::RetryPath;
 
 /// Returns the key of calls with the hash of their credential and that of their model.
 pub(crate) fn key_of(credential: u64, model: u64) -> u64 {
@@ -143,7 +144,7 @@ impl KeyedCooldowns {
 
     /// Continues a cool-down of the whole target, until `until`, as that of the key.
     pub(super) fn resume(&self, key: u64, until: Instant) {
-        self.cooldowns.lock().hold_until(key, until);
+        self.cooldowns.lock().cool_down_until(key, until);
     }
 
     /// Waits until the cool-down of the key ends, and returns whether the call had to wait. Returns
@@ -202,16 +203,17 @@ impl KeyedCooldowns {
     }
 
     /// Records the failure of an attempt that was sent at `sent`. `delay` is the time after which
-    /// the upstream allows a retry, or `None` if it stated none. Returns [`Hold::CoolDown`] if the
-    /// key is now in a cool-down, otherwise [`Hold::No`].
-    pub(crate) fn on_failure(&self, key: u64, sent: Instant, delay: Option<Duration>) -> Hold {
+    /// the upstream allows a retry, or `None` if it stated none. Returns
+    /// [`RetryPath::AfterCoolDown`] if the key is now in a cool-down, otherwise
+    /// [`RetryPath::Backoff`].
+    pub(crate) fn on_failure(&self, key: u64, sent: Instant, delay: Option<Duration>) -> RetryPath {
         let mut cooldowns = self.cooldowns.lock();
         let now = clock::now();
         let held = match delay {
-            Some(delay) => cooldowns.hold(now, sent, key, delay, fastrand::f64()),
+            Some(delay) => cooldowns.cool_down(now, sent, key, delay, fastrand::f64()),
             None => cooldowns.until(now, key).is_some(),
         };
-        if held { Hold::CoolDown } else { Hold::No }
+        if held { RetryPath::AfterCoolDown } else { RetryPath::Backoff }
     }
 
     /// Records that an attempt of the key that was sent at `sent` succeeded. If the attempt was the

@@ -73,7 +73,7 @@ impl Tool {
     /// Counts a rejection of a request for the tool in the metrics, by reason. Does nothing if
     /// `error` is not a rejection.
     fn refused(&self, error: &Error) {
-        error.reason().into_iter().for_each(|reason| self.metrics.refused(reason));
+        error.reason().into_iter().for_each(|reason| self.metrics.on_refused(reason));
     }
 }
 
@@ -142,7 +142,7 @@ impl Tools {
             Mode::Observe | Mode::Off => {
                 let (permit, would) = tool.admission.force(&ticket);
                 if let Some(decision) = would {
-                    tool.metrics.would(decision);
+                    tool.metrics.on_observed_decision(decision);
                 }
                 Some(permit)
             }
@@ -201,7 +201,7 @@ impl Tools {
         holds: Option<Chain>,
         yielded: Vec<ReadAheadGuard>,
     ) -> ToolPermit {
-        tool.metrics.admitted(permit.waited());
+        tool.metrics.on_admitted(permit.waited());
         let chain = Chain::link(holds, tool.admission.name().clone());
         self.holdings.lock().on_acquired(tool.admission.name(), chain.id());
         ToolPermit { chain, holdings: self.holdings.clone(), permit, _yielded: yielded }

@@ -85,7 +85,7 @@ impl HeldModelSlots {
                 (false, true) => HeldSlotUse::Waited,
                 (false, false) => HeldSlotUse::Got,
             };
-            metrics.asked_while_held(&slot.target, how);
+            metrics.on_request_while_held(&slot.target, how);
         }
     }
 

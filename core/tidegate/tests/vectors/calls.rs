@@ -7,7 +7,7 @@ use http::{Method, Uri};
 use http_body_util::BodyExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tidegate::policy::cooldown::Hold;
+use tidegate::policy::retry::RetryPath;
 use tidegate::policy::retry::{FailedAttempt, NextStep, decide};
 use tidegate::protocol::RequestFacts;
 use tidegate::tokens::COLD_RATIO;
@@ -76,7 +76,7 @@ fn backoff_vectors() {
                 never_executed: false,
                 repeatable: true,
                 retry_after: case.retry_after.map(Duration::from_secs),
-                hold: Hold::No,
+                retry_path: RetryPath::Backoff,
                 attempts,
                 left: Duration::MAX,
             };

@@ -9,11 +9,8 @@ use super::step_marks::{entries, mark, side_by_side};
 use super::{Plot, cap_axis};
 use crate::report::format::{number, share};
 use crate::report::steps_by_cap::StepsAtCap;
-use crate::search_result::StepResult;
+use crate::search_result::{FULL_USE_SHARE, StepResult};
 use crate::sweep_outcome::SweepOutcome;
-
-/// Share of the cap that should be in use while calls wait. The plot marks it with a line.
-const MIN_CAP_SHARE: f64 = 0.95;
 
 pub(super) fn plot(outcome: &SweepOutcome, caps: &[StepsAtCap<'_>], width: f64) -> Option<Plot> {
     let steps = || caps.iter().flat_map(|p| p.steps.iter().copied());
@@ -38,7 +35,7 @@ pub(super) fn plot(outcome: &SweepOutcome, caps: &[StepsAtCap<'_>], width: f64) 
     let marks = html! {
         (left_axis(&slots, &above, "mean in flight, share of the cap", share))
         (answer(&slots, &x, &outcome.answer, false))
-        (line("tg-curve tg-dash tg-objective", (slots.left, above.at(MIN_CAP_SHARE)), (slots.right, above.at(MIN_CAP_SHARE))))
+        (line("tg-curve tg-dash tg-objective", (slots.left, above.at(FULL_USE_SHARE)), (slots.right, above.at(FULL_USE_SHARE))))
         (left_axis(&gaps, &below, "gap fraction, share of time", share))
         (answer(&gaps, &x, &outcome.answer, false))
         (axis)

@@ -50,7 +50,7 @@ fn rate_limit_is_not_gone_while_the_server_accepts_more_than_it_reports() {
         policy.on_step(&settings, drain);
         assert_eq!(matches!(policy.phase, Phase::RateLimited(_)), applies, "{reported:?}");
         let next = policy.next(&settings, 10_000);
-        let is_drain = matches!(next, Some(NextStep::Hold { purpose: Purpose::Drain, .. }));
+        let is_drain = matches!(next, Some(NextStep::Measure { purpose: Purpose::Drain, .. }));
         assert_eq!(is_drain, applies, "{next:?}");
     }
 }
@@ -94,7 +94,7 @@ fn answer_is_confirmed_only_by_valid_steps() {
         let next = policy.next(&settings, 10_000);
         assert_eq!(policy.confirmed, confirmed, "{ended:?}");
         // A step that was not valid is repeated.
-        let repeats = matches!(next, Some(NextStep::Hold { cap: 8, purpose: Purpose::Confirm, .. }));
+        let repeats = matches!(next, Some(NextStep::Measure { cap: 8, purpose: Purpose::Confirm, .. }));
         assert_eq!(repeats, !confirmed, "{next:?}");
     }
 }

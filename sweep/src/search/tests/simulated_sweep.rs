@@ -203,7 +203,7 @@ impl Play {
                         println!("{:8.1} rest {seconds:.1}", self.now);
                     }
                 }
-                SearchAction::Hold { step, cap, purpose } => {
+                SearchAction::Measure { step, cap, purpose } => {
                     self.step = step;
                     self.cap = cap;
                     self.next_work = 0;

@@ -87,7 +87,7 @@ fn plan_estimates_are_ordered() {
 #[test]
 fn rejected_requests_end_the_search_at_once() {
     let mut search = Search::new(SearchSettings::default());
-    assert!(matches!(search.next(0.0), SearchAction::Hold { .. }));
+    assert!(matches!(search.next(0.0), SearchAction::Measure { .. }));
     for i in 0..20 {
         let failure = Some(AttemptFailure {
             cause: FailureCause::Request,
@@ -126,7 +126,7 @@ proptest! {
                     prop_assert!((0.0..=120.0).contains(&seconds));
                     now += seconds;
                 }
-                SearchAction::Hold { step, cap, .. } => {
+                SearchAction::Measure { step, cap, .. } => {
                     prop_assert!((settings.min_cap..=settings.max_cap).contains(&cap), "{cap}");
                     for _ in 0..rng.usize(0..120) {
                         if search.is_settled() {

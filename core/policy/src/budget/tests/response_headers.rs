@@ -97,7 +97,7 @@ fn limit_that_is_not_announced_for_an_hour_is_forgotten() {
         assert_eq!(limit(&mut budgets, at(159)), Some(400));
         answer(&mut budgets, at(161), RateWindow::default(), 1);
         assert_eq!(limit(&mut budgets, at(161)), tpm);
-        assert_eq!(budgets.has_limits().load(std::sync::atomic::Ordering::Relaxed), tpm.is_some());
+        assert_eq!(budgets.limits_flag().load(std::sync::atomic::Ordering::Relaxed), tpm.is_some());
         // A response that announces it again after a long pause.
         answer(&mut budgets, at(200), window(400, 300, 1), 1);
         answer(&mut budgets, at(500), window(400, 300, 1), 1);

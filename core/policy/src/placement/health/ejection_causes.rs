@@ -20,7 +20,7 @@ pub(super) enum Cause {
 
 /// The observations of one cause since it was last cured.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Evidence {
+pub(super) struct CauseEvidence {
     /// When the first observation began: for a probe that timed out, the time at which it was sent.
     pub(super) since: Instant,
     /// When the last observation was made.
@@ -32,20 +32,20 @@ pub(super) struct Evidence {
 /// The causes for which a replica is ejected, each with its evidence. An entry is `None` if its
 /// cause does not apply.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Causes([Option<Evidence>; 4]);
+pub(super) struct Causes([Option<CauseEvidence>; 4]);
 
 impl Causes {
     /// Adds an observation of a cause, which began at `since` and was made now. Returns all
     /// evidence of the cause.
-    pub(super) fn add(&mut self, cause: Cause, since: Instant, now: Instant) -> Evidence {
-        let evidence = self.0[cause as usize].get_or_insert(Evidence { since, last: now, count: 0 });
+    pub(super) fn add(&mut self, cause: Cause, since: Instant, now: Instant) -> CauseEvidence {
+        let evidence = self.0[cause as usize].get_or_insert(CauseEvidence { since, last: now, count: 0 });
         evidence.last = now;
         evidence.count += 1;
         *evidence
     }
 
     /// Returns the evidence of a cause, or `None` if there is none.
-    pub(super) fn get(&self, cause: Cause) -> Option<Evidence> {
+    pub(super) fn get(&self, cause: Cause) -> Option<CauseEvidence> {
         self.0[cause as usize]
     }
 

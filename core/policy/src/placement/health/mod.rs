@@ -39,7 +39,7 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
-use self::ejection_causes::{Cause, Causes, Evidence};
+use self::ejection_causes::{Cause, CauseEvidence, Causes};
 pub(super) use self::rejections::OtherReplica;
 use self::{busy_period::BusyPeriod, probe_trust::Probes, rejections::Rejections};
 use super::{Fault, PlacedCall, ReplicaState};
@@ -439,7 +439,7 @@ impl Health {
     ///
     /// `affinity` identifies the conversation of the call.
     pub(super) fn on_rejected(&mut self, now: Instant, affinity: &Affinity, others: &[OtherReplica]) {
-        if !self.rejections.is_new(affinity) {
+        if !self.rejections.record_conversation(affinity) {
             return;
         }
         let cause_since = self.rejections.add(now, others);
@@ -487,7 +487,7 @@ impl Health {
     ///
     /// `since` is when the observation began, for example when the probe was sent. `again` is the
     /// delay until the next probe if the cause is new.
-    fn suspect(&mut self, now: Instant, cause: Cause, since: Instant, again: Duration) -> Evidence {
+    fn suspect(&mut self, now: Instant, cause: Cause, since: Instant, again: Duration) -> CauseEvidence {
         self.last_evidence = Some(now);
         if self.causes.get(cause).is_none() {
             self.probe_in = Some(self.probe_in.map_or(again, |delay| delay.min(again)));

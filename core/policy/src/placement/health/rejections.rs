@@ -95,9 +95,9 @@ impl Rejections {
         self.was_cause = false;
     }
 
-    /// Returns `true` if a call that was rejected continues none of the conversations that counted
-    /// last. Records its conversation.
-    pub(super) fn is_new(&mut self, call: &Affinity) -> bool {
+    /// Records the conversation of a rejected call. Returns `true` if it is none of the
+    /// conversations that counted last.
+    pub(super) fn record_conversation(&mut self, call: &Affinity) -> bool {
         let Affinity { session, prefixes, .. } = call;
         // The next turn of a conversation has all prefixes of the turns before.
         let is_known = |hash: &u64| self.conversations.contains(&Some(*hash));

@@ -153,7 +153,7 @@ fn replicas_that_refuse_connections_are_not_assumed_to_serve_a_model() {
     assert_eq!(pool.serving(Some(&asking("other")), 1).len(), 2, "the first has never listed its models");
     let call = pool.on_sent(now, 1, Some(&asking("other")), work(1)).unwrap();
     pool.on_failed(now, &call, Fault::NoModel);
-    assert!(pool.may_serve(&call).is_empty());
+    assert!(pool.replicas_to_try(&call).is_empty());
     pool.on_ended(call);
     // A replica that is known to serve the model returns, unless another may serve it.
     let (mut pool, now) = with(3, PoolConfig::default());
@@ -174,7 +174,7 @@ fn replicas_whose_lists_lack_a_model_are_each_asked_for_it_once() {
     let mut ask = |at| {
         let call = pool.on_sent(now, at, Some(&asking("adapter")), work(1)).unwrap();
         pool.on_failed(now, &call, Fault::NoModel);
-        let next = pool.may_serve(&call);
+        let next = pool.replicas_to_try(&call);
         pool.on_ended(call);
         next
     };
@@ -182,9 +182,9 @@ fn replicas_whose_lists_lack_a_model_are_each_asked_for_it_once() {
     assert!(ask(1).is_empty());
     (0..2).for_each(|at| pool.observe_at(now, at, serving(&["base"])));
     let mut call = pool.on_sent(now, 0, Some(&asking("adapter")), work(1)).unwrap();
-    assert!(pool.may_serve(&call).is_empty(), "the lists still lack it");
+    assert!(pool.replicas_to_try(&call).is_empty(), "the lists still lack it");
     pool.on_accepted(now, &mut call);
-    assert_eq!(pool.may_serve(&call), ReplicaSet::one(0));
+    assert_eq!(pool.replicas_to_try(&call), ReplicaSet::one(0));
     pool.on_ended(call);
 }
 

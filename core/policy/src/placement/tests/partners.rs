@@ -254,7 +254,7 @@ fn calls_of_partner_that_had_nobody_to_tell_are_forgotten() {
     one.on_placements(now, Some(2), 0, &Placements::restart());
     end(&mut one, call);
     one.on_placements(now, Some(2), 1, &Placements::default());
-    assert!(one.announces_placements());
+    assert!(one.take_placements_announcement());
     tell(now, &mut one, &mut other);
     assert_eq!(loads(&other).iter().map(|load| load.0).sum::<usize>(), 0);
 }
@@ -265,7 +265,7 @@ fn process_without_partners_shows_itself_when_it_begins_to_send() {
     let _ = pool.join_partners();
     let send = |pool: &mut Placement| {
         let call = pool.place(now, None, work(10));
-        let told = pool.announces_placements().then(|| pool.take_placements()).flatten();
+        let told = pool.take_placements_announcement().then(|| pool.take_placements()).flatten();
         (call, told)
     };
     assert_eq!(send(&mut pool).1, Some(Placements::default()));

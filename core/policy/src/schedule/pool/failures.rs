@@ -4,8 +4,9 @@
 use std::time::Instant;
 
 use super::{Assignment, Pool};
-use crate::cooldown::{Attempt, Hold};
+use crate::cooldown::Attempt;
 use crate::placement::{Fault, ReplicaId, ReplicaSet};
+use crate::retry::RetryPath;
 use crate::schedule::{Grant, GrantId, Scheduler};
 
 impl Pool {
@@ -30,11 +31,10 @@ impl Pool {
         assignment: &Assignment,
         fault: Fault,
         attempt: Attempt,
-    ) -> Hold {
-        let may_be_own = matches!(fault, Fault::Broke | Fault::Rejected | Fault::Unanswered);
+    ) -> RetryPath {
         if self.replica_of(assignment).is_some() {
-            let is_own = may_be_own && attempt.has_failed;
-            let counts = !is_own && self.placement.on_failed(now, &assignment.placed_call, fault);
+            let failed_before = fault.may_have_run() && attempt.has_failed;
+            let counts = !failed_before && self.placement.on_failed(now, &assignment.placed_call, fault);
             if let Some(replica) = self.replica_of(assignment) {
                 match fault {
                     Fault::Full(_) | Fault::Limited(_) if counts => {
@@ -49,26 +49,26 @@ impl Pool {
             self.refresh(now);
         }
         let others = match fault {
-            _ if may_be_own => ReplicaSet::NONE,
+            _ if fault.may_have_run() => ReplicaSet::NONE,
             // The call waits for a replica that may serve its model, also if it is not eligible
             // now.
-            Fault::NoModel => assignment.untried.and(self.placement.may_serve(&assignment.placed_call)),
+            Fault::NoModel => assignment.untried.and(self.placement.replicas_to_try(&assignment.placed_call)),
             _ => assignment.others.and(self.eligible),
         };
         if !others.is_empty() {
-            Hold::RetryOther
+            RetryPath::OtherReplica
         } else if fault == Fault::NoModel || fault.may_be_of_call() {
-            Hold::No
+            RetryPath::Backoff
         } else if !self.is_empty() {
             // All replicas that may take the call are or were full, but an eligible one may be
             // tried again.
-            if matches!(fault, Fault::Full(_)) { Hold::AllFull } else { Hold::No }
+            if matches!(fault, Fault::Full(_)) { RetryPath::AllReplicasFull } else { RetryPath::Backoff }
         } else if matches!(fault, Fault::Limited(_)) {
-            Hold::CoolDown
+            RetryPath::AfterCoolDown
         } else {
             // The call waits for the first replica that returns. If nothing ran, the attempt does
             // not count against it.
-            Hold::Outage
+            RetryPath::AfterOutage
         }
     }
 
@@ -86,25 +86,25 @@ impl<W> Scheduler<W> {
     ///
     /// Returns what the call should do:
     ///
-    /// - [`Hold::RetryOther`] if the replica ran nothing of the call, and another eligible replica
-    ///   may take the call where it was not tried. After [`Fault::NoModel`], the other replica may
-    ///   be one that is not eligible now.
-    /// - [`Hold::AllFull`] if all replicas that may take the call are full.
-    /// - [`Hold::CoolDown`] after a status 429, otherwise [`Hold::Outage`], if no replica is
-    ///   eligible any more. The call waits for the first replica that returns.
-    /// - [`Hold::No`] otherwise.
-    pub fn on_replica_failure(&mut self, now: Instant, grant: &mut Grant, fault: Fault) -> Hold {
+    /// - [`RetryPath::OtherReplica`] if the replica ran nothing of the call, and another eligible
+    ///   replica may take the call where it was not tried. After [`Fault::NoModel`], the other
+    ///   replica may be one that is not eligible now.
+    /// - [`RetryPath::AllReplicasFull`] if all replicas that may take the call are full.
+    /// - [`RetryPath::AfterCoolDown`] after a status 429, otherwise [`RetryPath::AfterOutage`], if
+    ///   no replica is eligible any more. The call waits for the first replica that returns.
+    /// - [`RetryPath::Backoff`] otherwise.
+    pub fn on_replica_failure(&mut self, now: Instant, grant: &mut Grant, fault: Fault) -> RetryPath {
         grant.is_reported = true;
         let slot = &grant.slot;
         let failed =
             |pool: &mut Pool| Some(pool.on_failed(now, slot.assignment.as_deref()?, fault, slot.attempt));
-        let hold = self.capacity.with_pool(failed).flatten().unwrap_or(Hold::No);
+        let path = self.capacity.with_pool(failed).flatten().unwrap_or(RetryPath::Backoff);
         if fault == Fault::NoModel {
             self.reclassify(now);
         } else {
             self.capacity.refresh_and_record(now);
         }
-        hold
+        path
     }
 
     /// Records that the replica of a call has sent data. Returns `true` if a replica became

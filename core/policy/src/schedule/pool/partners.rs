@@ -32,11 +32,11 @@ impl<W> Scheduler<W> {
         self.placement().is_some_and(Placement::take_activity) || has_calls
     }
 
-    /// Returns `true` if there are events of calls that the processes that share the pool must be
-    /// told of. Returns it once for the events that [`Scheduler::take_placements`] returns. Call
-    /// this method after each event.
-    pub fn announces_placements(&mut self) -> bool {
-        self.placement().is_some_and(Placement::announces_placements)
+    /// Returns `true` if there are events of calls for the processes that share the pool, and marks
+    /// them as announced, so that `true` is returned once for the events that
+    /// [`Scheduler::take_placements`] returns. Call this method after each event.
+    pub fn take_placements_announcement(&mut self) -> bool {
+        self.placement().is_some_and(Placement::take_placements_announcement)
     }
 
     /// Returns what the processes that share the pool must be told. Call this method until it

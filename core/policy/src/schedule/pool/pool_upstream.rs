@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Assignment, Pool, replica_slots::ReplicaSlots};
-use crate::cooldown::{Cooldown, CooldownState, Failure, Hold};
+use crate::cooldown::{Cooldown, CooldownState, Failure};
 use crate::placement::{Fault, ReplicaSet};
+use crate::retry::RetryPath;
 use crate::schedule::{
     Admitted, Available, CallClass, Candidate, Failed, GrantId, LimitChange, Limiter, Limits, LongestPrompt,
     ReplicaAvailability, Requirements, Rule, Ticket, Upstream, UpstreamLoad, UpstreamSlot,
@@ -292,7 +293,7 @@ impl Upstream for Pool {
         was_open
     }
 
-    fn on_failure(&mut self, now: Instant, slot: &UpstreamSlot, failed: Failed) -> Hold {
+    fn on_failure(&mut self, now: Instant, slot: &UpstreamSlot, failed: Failed) -> RetryPath {
         let Failed { call, failure, delay, jitter } = failed;
         let Some(assignment) = &slot.assignment else {
             return self.cooldown.on_failure(now, call, failure, slot.attempt, delay, jitter);

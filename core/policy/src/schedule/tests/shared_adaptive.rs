@@ -8,7 +8,7 @@ use crate::adaptive::{Ended, LimitSettings};
 use crate::testing::epoch;
 use tidegate_config::AdaptiveConfig;
 use tidegate_share::{
-    Broker, HEARTBEAT, Lease, LeaseTimes, LimitRole, MemberId, Predecessor, Report, ToBroker, ToMember,
+    Broker, LOCAL_HEARTBEAT, Lease, LeaseTimes, LimitRole, MemberId, Predecessor, Report, ToBroker, ToMember,
 };
 
 /// Time that a message takes.
@@ -116,7 +116,7 @@ impl Cluster {
             let report = process.scheduler.share_report(now, kind);
             to_broker.extend(report.map(|report| (now + LATENCY, id, report_of(kind, report))));
         }
-        if process.scheduler.announces_evidence() {
+        if process.scheduler.take_limit_events_announcement() {
             process.tells_at = Some(now + EVIDENCE_DELAY);
         }
     }
@@ -140,13 +140,13 @@ impl Cluster {
             self.fill(id);
             let Some(process) = self.processes.get_mut(&id) else { continue };
             if process.tells_at.take_if(|at| *at <= now).is_some() {
-                while let Some(evidence) = process.scheduler.take_evidence(now) {
-                    let message = ToBroker::Evidence { resource: RESOURCE.into(), evidence };
+                while let Some(limit_events) = process.scheduler.take_limit_events(now) {
+                    let message = ToBroker::LimitEvents { resource: RESOURCE.into(), limit_events };
                     self.to_broker.push_back((now + LATENCY, id, message));
                 }
             }
             if process.next_heartbeat <= now {
-                process.next_heartbeat = now + HEARTBEAT;
+                process.next_heartbeat = now + LOCAL_HEARTBEAT;
                 let number = process.sent_heartbeats.len() as u64;
                 process.sent_heartbeats.push(now);
                 let reports = LeaseKind::ALL.into_iter().filter_map(|kind| {
@@ -173,8 +173,8 @@ impl Cluster {
                     process.scheduler.with_lease(now, kind, |lease, _| lease.on_alive(now, sent_at));
                 }
             }
-            ToMember::Evidence { member, evidence, .. } => {
-                process.scheduler.on_evidence(now, member, &evidence);
+            ToMember::LimitEvents { member, limit_events, .. } => {
+                process.scheduler.on_limit_events(now, member, &limit_events);
             }
             ToMember::Advance { .. } | ToMember::CoolDown { .. } | ToMember::Placements { .. } => {}
         }

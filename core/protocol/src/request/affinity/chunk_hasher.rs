@@ -4,7 +4,7 @@ use super::CHUNK;
 use crate::lenient_json::Scalar;
 
 /// Maximum number of chunks. Bytes after the last chunk are counted but not hashed.
-const MAX_COUNT: usize = 960;
+const MAX_CHUNKS: usize = 960;
 
 /// Multiplier of the hash function: odd, with as many one bits as zero bits, from wyhash.
 const MULTIPLIER: u64 = 0xa076_1d64_78bd_642f;
@@ -60,7 +60,7 @@ impl ChunkHasher {
     pub(super) fn add(&mut self, mut bytes: &[u8]) {
         let mut reached = self.length;
         self.length += bytes.len() as u64;
-        while self.ends.len() < MAX_COUNT {
+        while self.ends.len() < MAX_CHUNKS {
             let (now, later) = bytes.split_at(bytes.len().min(CHUNK - self.since));
             self.mix(now);
             self.since += now.len();
@@ -90,7 +90,7 @@ impl ChunkHasher {
 
     /// Ends the current chunk before it is full. Does nothing if it is empty.
     pub(super) fn close(&mut self) {
-        if self.since > 0 && self.ends.len() < MAX_COUNT {
+        if self.since > 0 && self.ends.len() < MAX_CHUNKS {
             self.end(self.length);
         }
     }

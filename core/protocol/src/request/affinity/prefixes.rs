@@ -13,7 +13,7 @@ use crate::request::Prefix;
 /// Number of prefixes after which the distance between two prefixes doubles.
 const DENSE_PREFIXES: usize = 64;
 /// Maximum number of prefixes of a prompt. They cover 960 chunks.
-const MAX_COUNT: usize = 4 * DENSE_PREFIXES;
+const MAX_PREFIXES: usize = 4 * DENSE_PREFIXES;
 
 impl Affinity {
     /// Creates the affinity of a prompt from the cumulative hashes of its chunks: for each chunk in
@@ -33,7 +33,7 @@ impl Affinity {
         bytes: u64,
     ) -> Self {
         let (mut prefixes, mut ends) = (Vec::new(), Vec::new());
-        for (index, (hash, end)) in chunks.into_iter().enumerate().take(chunks_to(MAX_COUNT - 1)) {
+        for (index, (hash, end)) in chunks.into_iter().enumerate().take(chunks_to(MAX_PREFIXES - 1)) {
             if chunks_to(prefixes.len()) == index + 1 {
                 prefixes.push(hash);
                 ends.push(u32::try_from(end).unwrap_or(u32::MAX));
@@ -55,7 +55,7 @@ impl Affinity {
 
 /// Returns the number of chunks from the start of the prompt to the end of prefix `index`.
 fn chunks_to(index: usize) -> usize {
-    let index = index.min(MAX_COUNT - 1);
+    let index = index.min(MAX_PREFIXES - 1);
     let level = index / DENSE_PREFIXES;
     let step = 1 << level;
     DENSE_PREFIXES * (step - 1) + (index % DENSE_PREFIXES + 1) * step
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn prefixes_are_dense_at_first_and_sparse_later() {
-        let ends: Vec<usize> = (0..MAX_COUNT).map(chunks_to).collect();
+        let ends: Vec<usize> = (0..MAX_PREFIXES).map(chunks_to).collect();
         assert_eq!(ends[..3], [1, 2, 3]);
         assert_eq!(ends[63..66], [64, 66, 68]);
         assert_eq!(ends[127..129], [192, 196]);
@@ -82,7 +82,7 @@ mod tests {
             let (shorter, longer) = (chunks(shorter), chunks(longer));
             assert_eq!(longer[..shorter.len()], shorter[..]);
         }
-        assert_eq!(chunks(100_000).len(), MAX_COUNT);
+        assert_eq!(chunks(100_000).len(), MAX_PREFIXES);
         assert!(chunks(0).is_empty());
     }
 

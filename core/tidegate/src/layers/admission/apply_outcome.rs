@@ -4,18 +4,19 @@
 use crate::admission::Permit;
 use crate::call::{Call, ExchangeRecord, Seen};
 use crate::clock;
-use crate::cooldown::{Failure, Hold};
+use crate::cooldown::Failure;
 use crate::placement::Fault;
 use crate::schedule::Settled;
 use crate::target::SlotTime;
 use tidegate_policy::outcome::AttemptOutcome;
+use tidegate_policy::retry::RetryPath;
 use tidegate_protocol::Usage;
 use tidegate_tokens::LengthSample;
 
 /// Reports the outcome of an attempt to its replica or, if the target is not a pool, to the target.
-/// Returns what the call must wait for before a retry. Reports nothing, and returns [`Hold::No`],
-/// if the outcome shows nothing about the upstream. Marks the charges of an attempt that the
-/// upstream did not execute to be refunded.
+/// Returns how the call continues if it is retried. Reports nothing, and returns
+/// [`RetryPath::Backoff`], if the outcome shows nothing about the upstream. Marks the charges of an
+/// attempt that the upstream did not execute to be refunded.
 ///
 /// If several credentials or models use the target, a `Retry-After` concerns those of the call
 /// alone: see [`KeyedCooldowns`](crate::target::KeyedCooldowns).
@@ -23,7 +24,7 @@ use tidegate_tokens::LengthSample;
 /// An error that a retry would not change, such as 400, shows that a single server is up, so it
 /// counts as accepted. A replica may itself be the cause: see [`Fault::Rejected`]. A replica may
 /// also cause a timeout of the caller's client: see [`Fault::Unanswered`].
-pub(crate) fn apply(call: &Call, permit: &mut Permit, outcome: &AttemptOutcome) -> Hold {
+pub(crate) fn apply(call: &Call, permit: &mut Permit, outcome: &AttemptOutcome) -> RetryPath {
     if outcome.never_executed() {
         permit.mark_unsent();
     }
@@ -31,14 +32,14 @@ pub(crate) fn apply(call: &Call, permit: &mut Permit, outcome: &AttemptOutcome) 
         if Fault::from_outcome(outcome, false) == Some(Fault::Unanswered) {
             permit.on_unanswered();
         }
-        return Hold::No;
+        return RetryPath::Backoff;
     }
     if outcome.may_be_fault_of_call() {
         call.update_queue(|queue| queue.has_failed = true);
     }
     let keyed = call.keyed_cooldown();
     let failure = Failure::from_outcome(outcome, call.has_own_deadline());
-    let hold = if permit.placed().is_some() {
+    let path = if permit.placed().is_some() {
         Fault::from_outcome(outcome, false).map(|fault| permit.on_replica_fault(fault))
     } else if let Some((cooldowns, key)) = keyed.filter(|(cooldowns, _)| cooldowns.concerns_key(outcome)) {
         failure.map(|_| cooldowns.on_failure(key, call.sent_at(), outcome.retry_after()))
@@ -49,18 +50,18 @@ pub(crate) fn apply(call: &Call, permit: &mut Permit, outcome: &AttemptOutcome) 
         }
         failure.map(|failure| permit.on_failure(call.id(), failure, delay, || outcome.problem()))
     };
-    let Some(hold) = hold else {
+    let Some(path) = path else {
         permit.on_success();
         if let Some((cooldowns, key)) = keyed {
             cooldowns.on_success(key, call.sent_at());
         }
-        return Hold::No;
+        return RetryPath::Backoff;
     };
-    if matches!(hold, Hold::CoolDown | Hold::Outage) {
-        call.target().metrics().cooled(hold);
-        tracing::debug!(target = %call.target().name(), ?hold, "held back");
+    if matches!(path, RetryPath::AfterCoolDown | RetryPath::AfterOutage) {
+        call.target().metrics().on_cool_down(path);
+        tracing::debug!(target = %call.target().name(), retry_path = ?path, "held back");
     }
-    hold
+    path
 }
 
 /// Corrects the charges of an attempt that has ended to the tokens that it used, and updates the

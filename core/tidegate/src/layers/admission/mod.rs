@@ -13,12 +13,12 @@ use self::permit_body::PermitBody;
 pub(crate) use self::wait_for_slot::admit;
 use crate::admission::{Permit, ReleaseGuard};
 use crate::body::RequestBody;
-use crate::call::{AttemptResult, Call, CanReplay, outcome_of, set_hold};
+use crate::call::{AttemptResult, Call, CanReplay, outcome_of, set_retry_path};
 use crate::clock;
-use crate::cooldown::Hold;
 use crate::error::{Error, ErrorKind, Reason};
 use crate::layers::middleware::{InnerService, Middleware, ResponseFuture, take_ready, tower_layer};
 use tidegate_policy::outcome::{AttemptOutcome, Cancellation};
+use tidegate_policy::retry::RetryPath;
 use tidegate_protocol::RateHeaders;
 
 /// Admits each attempt of a call when its target has a slot for it.
@@ -74,8 +74,8 @@ impl<S: InnerService> Middleware<S> for AdmissionLayer {
             let outcome = outcome_of(&result);
             held.on_result(&result, &outcome);
             apply_rate_headers(&call, held.permit(), &result, &outcome);
-            let hold = held.permit().map_or(Hold::No, |permit| apply(&call, permit, &outcome));
-            set_hold(&mut result, hold);
+            let path = held.permit().map_or(RetryPath::Backoff, |permit| apply(&call, permit, &outcome));
+            set_retry_path(&mut result, path);
             let response = result.map_err(|error| call.locate_error(error))?;
             Ok(response.map(|body| held.into_response_body(body)))
         })
@@ -85,25 +85,25 @@ impl<S: InnerService> Middleware<S> for AdmissionLayer {
 /// Returns the error of an attempt that the gate cancelled for `cause`. The retry layer then makes
 /// another attempt, which keeps the age of its call.
 fn cancellation_error(call: &Call, cause: Cancellation) -> Error {
-    let (error, hold) = match cause {
+    let (error, path) = match cause {
         Cancellation::Preempted => (
             Error::new(
                 ErrorKind::Refused(Reason::NoSlot),
                 "the slot was borrowed from another tenant or lane, whose `floor` needs it again; the call is queued again",
             ),
-            Hold::No,
+            RetryPath::Backoff,
         ),
         Cancellation::ReplicaDown => (
             Error::new(
                 ErrorKind::Transport,
                 "the replica went down before its response began (see the pool's `down_after`)",
             ),
-            Hold::RetryOther,
+            RetryPath::OtherReplica,
         ),
     };
     let mut error = call.locate_error(error);
     error.extensions_mut().insert(AttemptOutcome::Cancelled(cause));
-    error.extensions_mut().insert(hold);
+    error.extensions_mut().insert(path);
     error
 }
 

@@ -33,7 +33,7 @@ pub(crate) async fn admit(call: &Call) -> Result<Permit, Error> {
         attempt.in_flight = Some(permit.in_flight());
         attempt.placed = permit.placed().cloned();
     });
-    call.metrics().admitted(call.lane(), permit.admitted_at().saturating_duration_since(queued_at));
+    call.metrics().on_admitted(call.lane(), permit.admitted_at().saturating_duration_since(queued_at));
     Ok(permit)
 }
 
@@ -121,7 +121,7 @@ async fn acquire_observed(call: &Call) -> Permit {
     let would = would.or(held.map(|_| "wait"));
     let too_large = exceeded_max_prompt(call, &ticket).map(|_| Reason::TooLarge.as_str());
     if let Some(decision) = too_large.or(would) {
-        call.target().metrics().would(decision);
+        call.target().metrics().on_observed_decision(decision);
     }
     permit
 }

@@ -88,7 +88,7 @@ async fn try_in_turn<S: InnerService>(
         let made = original.as_ref().ok_or("its body is an upload, which can be read only once");
         match made.and_then(|original| route.redirect(&call, original, first_target.config())) {
             Ok((there, request)) => {
-                call.target().metrics().fell_back(reason);
+                call.target().metrics().on_fallback(reason);
                 tracing::debug!(from = %call.target().name(), to = %there.target().name(), reason = reason.as_str(), "falls back");
                 (call, next) = (there, request);
             }

@@ -86,7 +86,7 @@ impl Hedge {
         }
         let hedge = call.hedge();
         let Some(_charge) = RetryCharge::withdraw(&hedge) else {
-            call.target().metrics().hedged(HedgeOutcome::NoBudget);
+            call.target().metrics().on_hedge(HedgeOutcome::NoBudget);
             return first.await;
         };
         call.begin_hedge();
@@ -161,7 +161,7 @@ impl Pair<'_> {
         self.is_won = true;
         let metrics = self.call.target().metrics();
         drop(self);
-        metrics.hedged(HedgeOutcome::Won);
+        metrics.on_hedge(HedgeOutcome::Won);
         theirs
     }
 
@@ -176,7 +176,7 @@ impl Pair<'_> {
 impl Drop for Pair<'_> {
     fn drop(&mut self) {
         let how = if self.hedge.sent_attempts() > 0 { HedgeOutcome::Sent } else { HedgeOutcome::NoSlot };
-        self.call.target().metrics().hedged(how);
+        self.call.target().metrics().on_hedge(how);
         if self.is_won {
             self.call.continue_as(self.hedge);
         } else {

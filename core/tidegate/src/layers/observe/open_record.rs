@@ -56,7 +56,7 @@ impl OpenRecord {
     pub(crate) fn failed(&mut self, error: &Error) {
         self.set_outcome(outcome_of(error));
         if let Some(reason) = error.reason() {
-            self.call.metrics().refused(reason);
+            self.call.metrics().on_refused(reason);
         }
     }
 }
@@ -77,7 +77,7 @@ impl Drop for OpenRecord {
             _ => Outcome::Cancelled,
         });
         let (metrics, lane) = (call.metrics(), call.lane());
-        metrics.ended(outcome);
+        metrics.on_ended(outcome);
         let first_token = last.and_then(Attempt::first_token_at);
         let ttft = first_token.map(|at| at.saturating_duration_since(call.queued_at()));
         if let Some(ttft) = ttft.filter(|_| call.is_inference()) {
@@ -102,7 +102,7 @@ impl Drop for OpenRecord {
             // A call without a first token, such as one that does not stream, is judged by its
             // duration.
             let met = objective.is_some_and(|objective| ttft.unwrap_or(duration) <= objective);
-            metrics.completed(lane, duration, met);
+            metrics.on_completed(lane, duration, met);
         }
         if let Some(usage) = usage {
             metrics.tokens(usage.input, usage.output);

@@ -103,7 +103,7 @@ async fn observe(
     let sent_at = clock::now();
     let exchange = ExchangeRecord::new(sent_at);
     call.attempt_sent(&exchange);
-    call.target().metrics().attempted(placed.as_ref());
+    call.target().metrics().on_attempt(placed.as_ref());
     let mut head = with_head_limit(&call, upload.as_ref(), response).await?;
     exchange.on_awaited_data(clock::now());
     let status = head.status();

@@ -19,8 +19,8 @@ use tokio::sync::Notify;
 use tokio::task::{JoinSet, spawn_local};
 use tokio::time::{sleep, sleep_until};
 
+use super::broker_directory::{BrokerDirectory, BrokerLock};
 use super::frames::{self, Lines};
-use super::place::{BrokerLock, Place};
 use crate::clock::now;
 use tidegate_share::{
     Broker, LeaseUpdate, MemberId, Placements, Predecessor, REJOIN_TIME, RENEWAL_TIME, ToBroker, ToMember,
@@ -34,7 +34,7 @@ const MAX_QUEUED_EVENTS: usize = 500;
 
 /// The broker, shared by the tasks of its connections.
 struct LocalBroker {
-    place: Place,
+    directory: BrokerDirectory,
     lock: BrokerLock,
     broker: RefCell<Broker>,
     /// The messages that were not written yet, by connection.
@@ -63,7 +63,7 @@ struct Outbox {
     others: RefCell<BTreeMap<Option<Arc<str>>, ToMember>>,
     /// Each answers a draw. A member has at most a few that were not answered.
     advances: RefCell<VecDeque<ToMember>>,
-    evidence: RefCell<VecDeque<ToMember>>,
+    limit_events: RefCell<VecDeque<ToMember>>,
     placements: RefCell<VecDeque<ToMember>>,
     filled: Notify,
 }
@@ -75,19 +75,19 @@ struct Outbox {
 /// # Errors
 /// The socket cannot be created.
 pub(super) fn start(
-    place: &Place,
+    directory: &BrokerDirectory,
     lock: BrokerLock,
     predecessor: Predecessor,
     stopped: Option<Pid>,
 ) -> io::Result<()> {
-    let path = place.socket(lock.generation);
+    let path = directory.socket(lock.generation);
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
     let listener = UnixListener::bind(&path)?;
     let broker = Rc::new(LocalBroker {
-        place: place.clone(),
+        directory: directory.clone(),
         lock,
         broker: RefCell::new(Broker::new(now(), predecessor)),
         outboxes: RefCell::default(),
@@ -236,7 +236,7 @@ impl LocalBroker {
         let before = self.others.get();
         self.others.set(before + more - fewer);
         if (before == 0) != (self.others.get() == 0) && !self.is_superseded.get() {
-            self.place.set_has_members(before == 0);
+            self.directory.set_has_members(before == 0);
         }
     }
 
@@ -251,9 +251,9 @@ impl LocalBroker {
     /// directory of brokers is another one now.
     fn check(&self) {
         self.checked_at.set(now());
-        let is_superseded = self.place.generation() > self.lock.generation
+        let is_superseded = self.directory.generation() > self.lock.generation
             || !self.lock.is_in_place()
-            || self.place.has_moved();
+            || self.directory.has_moved();
         if is_superseded {
             self.is_superseded.set(true);
             self.superseded.notify_one();
@@ -261,7 +261,7 @@ impl LocalBroker {
             self.awaits_until.set(None);
             if self.others.get() == 0 {
                 // No member of the predecessor is left.
-                self.place.set_has_members(false);
+                self.directory.set_has_members(false);
             }
         }
     }
@@ -270,7 +270,7 @@ impl LocalBroker {
 impl Drop for LocalBroker {
     fn drop(&mut self) {
         if self.others.get() == 0 && !self.is_superseded.get() && self.awaits_until.get().is_none() {
-            self.place.remove_files(&self.lock);
+            self.directory.remove_files(&self.lock);
         }
     }
 }
@@ -285,12 +285,12 @@ impl Outbox {
                 leases.insert(resource, LeaseUpdate { granted: known + update.granted, ..update });
             }
             ToMember::Advance { .. } => self.advances.borrow_mut().push_back(message),
-            ToMember::Evidence { .. } => {
-                let mut evidence = self.evidence.borrow_mut();
-                if evidence.len() >= MAX_QUEUED_EVENTS {
+            ToMember::LimitEvents { .. } => {
+                let mut limit_events = self.limit_events.borrow_mut();
+                if limit_events.len() >= MAX_QUEUED_EVENTS {
                     return false;
                 }
-                evidence.push_back(message);
+                limit_events.push_back(message);
             }
             ToMember::Placements { .. } => self.put_placements(message),
             ToMember::CoolDown { ref resource, .. } => {
@@ -334,7 +334,7 @@ impl Outbox {
             frames::write(buffer, &message);
         }
         // After the leases, which say whether the member observes the calls of all.
-        for message in std::mem::take(&mut *self.evidence.borrow_mut()) {
+        for message in std::mem::take(&mut *self.limit_events.borrow_mut()) {
             frames::write(buffer, &message);
         }
         for message in std::mem::take(&mut *self.others.borrow_mut()).into_values() {

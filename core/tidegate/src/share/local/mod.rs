@@ -1,12 +1,12 @@
 //! The member of a local broker: connects the schedulers of a gate to the broker of the machine.
 //!
-//! - `place`: the directory, the files of the broker, and its election.
+//! - `broker_directory`: the directory, the files of the broker, and its election.
 //! - `broker`: the broker, which runs in the thread of the member that was elected.
 //! - `frames`: messages as lines of JSON.
 
 mod broker;
+mod broker_directory;
 mod frames;
-mod place;
 
 use std::collections::{BTreeSet, HashMap};
 use std::future::pending;
@@ -21,14 +21,14 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
-use super::limit::{CallEvents, EVENTS_DELAY, JoinMessage, SharedLimit};
+use super::resource::{CallEvents, EVENTS_DELAY, JoinMessage, SharedResource};
 use super::{Command, start_thread};
 use crate::admission::ShareEvent;
 use crate::clock::now;
 use broker::{is_own_user, is_running, process_ends, process_of};
+use broker_directory::{BrokerDirectory, NamedDirectories};
 use frames::Lines;
-use place::{NamedDirectories, Place};
-use tidegate_share::{HEARTBEAT, Predecessor, ToBroker, ToMember, cool_down_ms};
+use tidegate_share::{LOCAL_HEARTBEAT, Predecessor, ToBroker, ToMember, cool_down_ms};
 
 /// Delay before another attempt to connect.
 const RECONNECT_DELAY: Duration = Duration::from_millis(5);
@@ -39,12 +39,12 @@ const ATTACHED_AFTER: Duration = Duration::from_millis(100);
 /// The number of heartbeats without an answer after which a broker counts as stopped: 2 s.
 const MAX_UNANSWERED: u64 = 4;
 /// Time without a connection after which a broker counts as stopped although it holds the lock.
-const CONNECTS_WITHIN: Duration = Duration::from_secs(2);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time between two looks whether the process of the broker has ended. A forked child that has
 /// inherited its sockets keeps them open.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Time within which the broker must read what is sent. It may wait for this member to read.
-const WRITES_WITHIN: Duration = Duration::from_secs(2);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The member of one gate. It runs in a thread of its own.
 pub(super) struct Member {
@@ -52,7 +52,7 @@ pub(super) struct Member {
     directories: NamedDirectories,
     commands: UnboundedReceiver<Command>,
     /// The limits that have joined.
-    resources: HashMap<Arc<str>, SharedLimit>,
+    resources: HashMap<Arc<str>, SharedResource>,
     /// Whether the member was connected to a broker. Then other gates of this process may have been
     /// connected, too. The files of the broker name only other processes.
     was_connected: bool,
@@ -86,7 +86,7 @@ impl Heartbeat {
     /// Waits until the next one must be sent.
     async fn wait(&self) {
         if let Some(sent_at) = self.sent_at {
-            sleep_until((sent_at + HEARTBEAT).into()).await;
+            sleep_until((sent_at + LOCAL_HEARTBEAT).into()).await;
         }
     }
 
@@ -165,8 +165,8 @@ impl Member {
     async fn run(mut self) -> Option<std::sync::mpsc::Sender<()>> {
         let mut stopped = None;
         loop {
-            let connected = match Place::new(&self.directories, &self.name) {
-                Ok(place) => self.connect(&place, stopped.take()).await,
+            let connected = match BrokerDirectory::new(&self.directories, &self.name) {
+                Ok(directory) => self.connect(&directory, stopped.take()).await,
                 Err(error) => Err(error),
             };
             let end = match connected {
@@ -183,7 +183,7 @@ impl Member {
                 }
                 Err(error) => self.work_alone(&error).await,
             };
-            self.each(SharedLimit::on_lost);
+            self.each(SharedResource::on_lost);
             if let End::Dropped = end {
                 return self.exiting;
             }
@@ -221,31 +221,31 @@ impl Member {
     /// The files of the broker cannot be written.
     async fn connect(
         &mut self,
-        place: &Place,
+        directory: &BrokerDirectory,
         mut stopped: Option<StoppedBroker>,
     ) -> io::Result<(u64, UnixStream)> {
         let began = now();
         loop {
-            let generation = place.generation();
+            let generation = directory.generation();
             if let Some(stopped) = stopped.filter(|stopped| stopped.generation == generation) {
                 // Only one member gets the lock. The others connect to its broker.
-                if let Some(lock) = place.try_lock(generation + 1)? {
+                if let Some(lock) = directory.try_lock(generation + 1)? {
                     // First, so that no broker runs that others cannot find.
-                    place.set_generation(generation + 1)?;
-                    broker::start(place, lock, Predecessor::Stopped, stopped.process)?;
+                    directory.set_generation(generation + 1)?;
+                    broker::start(directory, lock, Predecessor::Stopped, stopped.process)?;
                 }
-            } else if let Ok(stream) = UnixStream::connect(place.socket(generation)).await
+            } else if let Ok(stream) = UnixStream::connect(directory.socket(generation)).await
                 && is_own_user(&stream)
                 && process_of(&stream).is_none_or(is_running)
             {
                 self.was_connected = true;
                 return Ok((generation, stream));
-            } else if let Some(lock) = place.try_lock(generation)? {
-                let had_members = self.was_connected || place.had_members();
+            } else if let Some(lock) = directory.try_lock(generation)? {
+                let had_members = self.was_connected || directory.had_members();
                 let predecessor = if had_members { Predecessor::Died } else { Predecessor::None };
-                broker::start(place, lock, predecessor, None)?;
+                broker::start(directory, lock, predecessor, None)?;
                 continue;
-            } else if now() >= began + CONNECTS_WITHIN {
+            } else if now() >= began + CONNECT_TIMEOUT {
                 // Its socket was removed, or it was stopped before it had one.
                 stopped = Some(StoppedBroker { generation, process: None });
                 continue;
@@ -260,7 +260,7 @@ impl Member {
         if !std::mem::replace(&mut self.has_warned, true) {
             self.warn(error);
         }
-        self.each(SharedLimit::on_alone);
+        self.each(SharedResource::on_alone);
         let joins = async {
             while self.exiting.is_none()
                 && let Some(command) = self.commands.recv().await
@@ -296,7 +296,7 @@ impl Member {
                 return End::Dropped;
             }
             if !session.out.is_empty() {
-                let Ok(Ok(())) = timeout(WRITES_WITHIN, writer.write_all(&session.out)).await else {
+                let Ok(Ok(())) = timeout(WRITE_TIMEOUT, writer.write_all(&session.out)).await else {
                     return End::Lost;
                 };
                 session.out.clear();
@@ -305,7 +305,7 @@ impl Member {
                 biased;
                 // Before the heartbeat, which is sent with a report if one is due.
                 _ = reviews.tick() => {
-                    self.each(SharedLimit::on_heartbeat);
+                    self.each(SharedResource::on_heartbeat);
                     self.on_commands(&mut session);
                 }
                 // Early, so that many messages do not let the lease end.
@@ -342,8 +342,8 @@ impl Member {
             ToMember::Advance { resource, advance } => {
                 limit(resource).iter().for_each(|limit| limit.on_advance(advance, Duration::ZERO));
             }
-            ToMember::Evidence { resource, member, evidence } => {
-                limit(resource).iter().for_each(|limit| limit.on_evidence(*member, evidence));
+            ToMember::LimitEvents { resource, member, limit_events } => {
+                limit(resource).iter().for_each(|limit| limit.on_limit_events(*member, limit_events));
             }
             ToMember::Placements { resource, member, others, placements } => {
                 limit(resource).iter().for_each(|limit| limit.on_placements(*member, *others, placements));
@@ -410,7 +410,7 @@ impl Member {
             for events in messages {
                 let resource = resource.clone();
                 let message = match events {
-                    CallEvents::Evidence(evidence) => ToBroker::Evidence { resource, evidence },
+                    CallEvents::LimitEvents(limit_events) => ToBroker::LimitEvents { resource, limit_events },
                     CallEvents::Placements(placements) => ToBroker::Placements { resource, placements },
                 };
                 session.send(&message);
@@ -422,12 +422,12 @@ impl Member {
     }
 
     /// Removes a limit, unless another one of this name has joined in the meantime.
-    fn remove(&mut self, resource: &Arc<str>, limit: &SharedLimit) -> Option<SharedLimit> {
+    fn remove(&mut self, resource: &Arc<str>, limit: &SharedResource) -> Option<SharedResource> {
         let is_same = self.resources.get(resource).is_some_and(|joined| joined.is_same(limit));
         if is_same { self.resources.remove(resource) } else { None }
     }
 
-    fn each(&self, event: impl Fn(&SharedLimit)) {
+    fn each(&self, event: impl Fn(&SharedResource)) {
         self.resources.values().for_each(event);
     }
 }
@@ -449,7 +449,7 @@ impl Session {
 }
 
 /// Adds the message that joins a resource to `out`.
-fn join(out: &mut Vec<u8>, resource: Arc<str>, limit: &SharedLimit) {
+fn join(out: &mut Vec<u8>, resource: Arc<str>, limit: &SharedResource) {
     match limit.join() {
         Some(JoinMessage::Calls(report)) => {
             frames::write(out, &ToBroker::Report { resource, report, heartbeat: None });
@@ -464,7 +464,7 @@ fn join(out: &mut Vec<u8>, resource: Arc<str>, limit: &SharedLimit) {
 
 /// Returns the times at which the limits report what was not used since the last one.
 fn reviews() -> Interval {
-    let mut reviews = interval(HEARTBEAT);
+    let mut reviews = interval(LOCAL_HEARTBEAT);
     reviews.set_missed_tick_behavior(MissedTickBehavior::Delay);
     reviews
 }

@@ -11,11 +11,11 @@ use aws_lc_rs::digest::{SHA256, digest};
 use redis::{ErrorKind, RedisError, RedisResult};
 use tokio::time::timeout;
 
-use super::super::limit::{JoinMessage, SharedLimit};
-use super::HEARTBEAT;
+use super::super::resource::{JoinMessage, SharedResource};
+use super::REMOTE_HEARTBEAT;
 use super::call_event_exchange::{CallEventExchange, channel_of};
-use super::events::Published;
-use super::exchange::{Message, Publication, RatesSituation, Scripts, Situation, situation_of};
+use super::call_event_text::Published;
+use super::script_messages::{Message, Publication, RatesReply, Scripts, SlotsReply, reply_for};
 use super::server::Connection;
 use crate::admission::ShareEvent;
 use crate::clock::now;
@@ -25,15 +25,15 @@ use tidegate_share::{LEASE_TIME, LeaseUpdate, Report, cool_down_ms};
 /// Maximum time to wait for an answer, if the last one took little time. With the time between two
 /// heartbeats, and that to join again, less than the time for which a store without a state grants
 /// only a part.
-const ANSWERS_WITHIN: Duration = Duration::from_millis(1_500);
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// The longest such time, at a store that is slow.
-const SLOW_ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+const SLOW_ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum time to join. If many members join at the same time, each takes the store several
 /// milliseconds.
 pub(super) const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time over which a store's members spread their attempts to join it again, for each of them.
 /// The script takes the longer to join one the more there are, with 1,000 up to 7 ms.
-const JOINS_APART: Duration = Duration::from_millis(8);
+const JOIN_SPREAD: Duration = Duration::from_millis(8);
 /// The largest power of two by which this time grows while members lose the store again soon after
 /// they have joined.
 const MAX_LOSSES: u32 = 3;
@@ -44,11 +44,11 @@ const MAX_OLD_IDS: usize = 8;
 /// The number of heartbeats with which a member subscribes once more after it has lost its channel.
 /// While the client of a cluster connects again, it may replace a connection by another one without
 /// notice.
-const SUBSCRIBES_AGAIN: u8 = 2;
+const RESUBSCRIBE_COUNT: u8 = 2;
 
 /// One resource of a member.
 pub(super) struct Account {
-    pub(super) limit: SharedLimit,
+    pub(super) limit: SharedResource,
     /// The key of the state. The others begin with it.
     key: Arc<str>,
     /// The name of the member at the store. A new one for each attempt to join, so that what is
@@ -62,12 +62,12 @@ pub(super) struct Account {
     /// The totals of granted and of returned slots since the member has joined.
     granted: usize,
     returned: usize,
-    owes_report: bool,
-    owes_heartbeat: bool,
+    is_report_due: bool,
+    is_heartbeat_due: bool,
     /// Whether a member of rates must ask whether the store still knows it.
-    owes_alive: bool,
+    is_alive_due: bool,
     /// Whether the member must subscribe to its channel before its next message.
-    owes_subscription: bool,
+    is_subscription_due: bool,
     /// The number of further heartbeats with which it subscribes.
     subscribes_again: u8,
     /// The division of the last push since the last answer, or 0. An answer about an earlier
@@ -122,8 +122,8 @@ pub(super) struct Outgoing {
 
 /// What the store answers to a message.
 pub(super) enum Answer {
-    /// The situation of the member, as text.
-    Situation(String),
+    /// The reply of the script to the member, as text.
+    Reply(String),
     /// The store does not know the member.
     Unknown,
     /// The texts were passed on. `receivers` is the number of members that received the last one.
@@ -145,7 +145,7 @@ enum State {
 impl Account {
     /// Creates the account of a resource that was not joined yet, in a database of the store. The
     /// store sees only a hash of the names.
-    pub(super) fn new(share: &str, database: u32, resource: &str, limit: SharedLimit) -> Self {
+    pub(super) fn new(share: &str, database: u32, resource: &str, limit: SharedResource) -> Self {
         // All databases of a server have the same channels.
         let hash = digest(&SHA256, format!("{share}\0{database}\0{resource}").as_bytes());
         let hash: String = hash.as_ref().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
@@ -162,10 +162,10 @@ impl Account {
             report: None,
             granted: 0,
             returned: 0,
-            owes_report: false,
-            owes_heartbeat: false,
-            owes_alive: false,
-            owes_subscription: false,
+            is_report_due: false,
+            is_heartbeat_due: false,
+            is_alive_due: false,
+            is_subscription_due: false,
             subscribes_again: 0,
             pushed: 0,
             division: 0,
@@ -200,7 +200,7 @@ impl Account {
     /// joins, and when it may have lost its channel.
     pub(super) fn next_outgoing(&mut self) -> Option<Outgoing> {
         let message = self.next_message()?;
-        let subscribes = std::mem::take(&mut self.owes_subscription) || message.is_join();
+        let subscribes = std::mem::take(&mut self.is_subscription_due) || message.is_join();
         Some(Outgoing { message, subscribes, unneeded: self.old_channel() })
     }
 
@@ -211,7 +211,7 @@ impl Account {
             State::Out if self.again_at.is_some() => None,
             State::Out => {
                 let told = self.limit.join()?;
-                (self.owes_report, self.owes_heartbeat) = (false, false);
+                (self.is_report_due, self.is_heartbeat_due) = (false, false);
                 self.state = State::Joining;
                 Some(match told {
                     JoinMessage::Calls(report) => {
@@ -236,12 +236,12 @@ impl Account {
             }
             State::Idle => {
                 let message = match self.limit {
-                    SharedLimit::Rates(..) => self.next_of_rates(),
-                    SharedLimit::Replicas(_) => self.next_events(),
-                    SharedLimit::Calls(..) if self.is_turn_of_events => {
+                    SharedResource::Rates(..) => self.next_of_rates(),
+                    SharedResource::Replicas(_) => self.next_events(),
+                    SharedResource::Calls(..) if self.is_turn_of_events => {
                         self.next_events().or_else(|| self.next_of_calls())
                     }
-                    SharedLimit::Calls(..) => self.next_of_calls().or_else(|| self.next_events()),
+                    SharedResource::Calls(..) => self.next_of_calls().or_else(|| self.next_events()),
                 }?;
                 self.is_turn_of_events = message.publication().is_none();
                 self.state = State::Busy;
@@ -255,10 +255,10 @@ impl Account {
         let cools_for = self.cools_until.take().map(|until| until.saturating_duration_since(now()));
         if let Some(left) = cools_for.filter(|left| !left.is_zero()) {
             Some(Message::CoolDown(cool_down_ms(left)))
-        } else if std::mem::take(&mut self.owes_report) {
-            self.owes_heartbeat = false;
+        } else if std::mem::take(&mut self.is_report_due) {
+            self.is_heartbeat_due = false;
             self.report.map(|report| Message::Report { report, granted, returned })
-        } else if std::mem::take(&mut self.owes_heartbeat) {
+        } else if std::mem::take(&mut self.is_heartbeat_due) {
             Some(Message::Heartbeat { granted, returned })
         } else {
             None
@@ -270,13 +270,13 @@ impl Account {
     }
 
     fn next_of_rates(&mut self) -> Option<Message> {
-        let owes_heartbeat = std::mem::take(&mut self.owes_heartbeat);
-        let owes_alive = std::mem::take(&mut self.owes_alive);
+        let is_heartbeat_due = std::mem::take(&mut self.is_heartbeat_due);
+        let is_alive_due = std::mem::take(&mut self.is_alive_due);
         if let Some(draw) = self.draw.take() {
             return Some(Message::Draw(Draw { corrections: self.send_corrections(), ..draw }));
         }
-        let alive = owes_alive.then_some(Message::RatesAlive);
-        if owes_heartbeat { Some(Message::RatesHeartbeat) } else { alive }
+        let alive = is_alive_due.then_some(Message::RatesAlive);
+        if is_heartbeat_due { Some(Message::RatesHeartbeat) } else { alive }
     }
 
     /// Returns the corrections for the next message, with their age.
@@ -290,13 +290,13 @@ impl Account {
         self.unanswered.iter().map(aged).collect()
     }
 
-    /// Returns the message that returns what the member holds. The member receives nothing more
+    /// Returns the message with which the member leaves. The member receives nothing more
     /// from the channel `unneeded`.
     pub(super) fn last_outgoing(&self, unneeded: Option<String>) -> Outgoing {
         let message = match self.limit {
-            SharedLimit::Calls(..) => Message::Leave,
-            SharedLimit::Rates(..) => Message::LeaveRates,
-            SharedLimit::Replicas(_) => Message::Publish(self.events.last_publication()),
+            SharedResource::Calls(..) => Message::Leave,
+            SharedResource::Rates(..) => Message::LeaveRates,
+            SharedResource::Replicas(_) => Message::Publish(self.events.last_publication()),
         };
         Outgoing { message, subscribes: false, unneeded }
     }
@@ -324,7 +324,7 @@ impl Account {
         let silence = self.answered_at.map_or(Duration::ZERO, |at| now().saturating_duration_since(at));
         let arguments = message.arguments(&self.id, self.division, silence);
         let script = scripts.of(&message);
-        let usually = (3 * last_took).clamp(ANSWERS_WITHIN, SLOW_ANSWERS_WITHIN);
+        let usually = (3 * last_took).clamp(ANSWER_TIMEOUT, SLOW_ANSWER_TIMEOUT);
         let within = if message.is_join() { JOIN_TIMEOUT } else { usually };
         let mut subscriber = connection.clone();
         let unsubscribing = async move {
@@ -340,7 +340,7 @@ impl Account {
             let sent_at = now();
             let Some(Publication { channels, texts }) = message.publication() else {
                 let answer = connection.run(&script, &key, &arguments).await;
-                return (sent_at, answer.map(|answer| answer.map_or(Answer::Unknown, Answer::Situation)));
+                return (sent_at, answer.map(|answer| answer.map_or(Answer::Unknown, Answer::Reply)));
             };
             let mut receivers = 0;
             for (channel, text) in
@@ -361,17 +361,17 @@ impl Account {
         }
     }
 
-    /// Whether a message is on its way.
+    /// Returns `true` if a message was sent and is not answered.
     pub(super) fn is_busy(&self) -> bool {
         matches!(self.state, State::Joining | State::Busy)
     }
 
-    /// Whether the store may know the member.
+    /// Returns `true` if the store may know the member.
     pub(super) fn is_known(&self) -> bool {
         self.state != State::Out
     }
 
-    /// Whether the store has answered the message that joins.
+    /// Returns `true` if the store has answered the message that joins.
     pub(super) fn is_joined(&self) -> bool {
         matches!(self.state, State::Idle | State::Busy)
     }
@@ -389,7 +389,7 @@ impl Account {
             ShareEvent::Reported(report) if !is_out => {
                 self.returned += report.returned;
                 self.report = Some(report);
-                self.owes_report = true;
+                self.is_report_due = true;
             }
             ShareEvent::Drawn(mut draw) => {
                 self.unsent.extend(draw.corrections.drain(..).map(|correction| (now(), correction)));
@@ -408,34 +408,34 @@ impl Account {
     /// has charged.
     pub(super) fn on_heartbeat(&mut self) {
         if self.state != State::Out {
-            let is_silent = self.answered_at.is_none_or(|at| now() >= at + HEARTBEAT / 2);
-            self.owes_heartbeat |= matches!(self.limit, SharedLimit::Calls(..));
-            self.owes_alive |= is_silent && self.limit.has_charges();
+            let is_silent = self.answered_at.is_none_or(|at| now() >= at + REMOTE_HEARTBEAT / 2);
+            self.is_heartbeat_due |= matches!(self.limit, SharedResource::Calls(..));
+            self.is_alive_due |= is_silent && self.limit.has_charges();
             if let Some(left) = self.subscribes_again.checked_sub(1) {
                 self.subscribes_again = left;
-                self.owe_subscription();
+                self.request_subscription();
             }
             self.events.on_heartbeat();
             self.limit.on_heartbeat();
         }
     }
 
-    /// Subscribes to the channel again, which the member may have lost. Whoever joins does so
-    /// anyway.
+    /// Subscribes to the channel again, which the member may have lost. A member that has not
+    /// joined does nothing, because it subscribes when it joins.
     pub(super) fn on_unsubscribed(&mut self) {
         if self.state != State::Out {
-            self.subscribes_again = SUBSCRIBES_AGAIN;
-            self.owe_subscription();
+            self.subscribes_again = RESUBSCRIBE_COUNT;
+            self.request_subscription();
         }
     }
 
     /// Lets a message be due, before which the member subscribes. The answer tells what was pushed
     /// meanwhile.
-    fn owe_subscription(&mut self) {
-        self.owes_subscription = true;
+    fn request_subscription(&mut self) {
+        self.is_subscription_due = true;
         match self.limit {
-            SharedLimit::Calls(..) | SharedLimit::Rates(..) => self.owes_heartbeat = true,
-            SharedLimit::Replicas(_) => self.events.owe_sign_of_life(),
+            SharedResource::Calls(..) | SharedResource::Rates(..) => self.is_heartbeat_due = true,
+            SharedResource::Replicas(_) => self.events.request_sign_of_life(),
         }
     }
 
@@ -446,11 +446,11 @@ impl Account {
         let has_come = self.again_at.take_if(|at| *at <= time).is_some();
         match self.limit {
             // If a member wants nothing, slots that are free now change nothing for it.
-            SharedLimit::Calls(..) => {
-                self.owes_report |= has_come && self.report.is_some_and(|report| report.want > 0);
+            SharedResource::Calls(..) => {
+                self.is_report_due |= has_come && self.report.is_some_and(|report| report.want > 0);
             }
-            SharedLimit::Rates(..) => self.owes_heartbeat |= has_come,
-            SharedLimit::Replicas(_) => {}
+            SharedResource::Rates(..) => self.is_heartbeat_due |= has_come,
+            SharedResource::Replicas(_) => {}
         }
     }
 
@@ -466,9 +466,9 @@ impl Account {
     /// # Errors
     /// The answer is not what the script returns, or is to another message.
     pub(super) fn on_answer(&mut self, answer: &str, sent_at: Instant) -> RedisResult<()> {
-        let answer = situation_of(answer, &self.id)?;
+        let answer = reply_for(answer, &self.id)?;
         let again = match &self.limit {
-            SharedLimit::Rates(..) => {
+            SharedResource::Rates(..) => {
                 if let Ok(members) = answer.parse() {
                     self.limit.on_alive(sent_at);
                     self.set_processes(members);
@@ -477,19 +477,19 @@ impl Account {
                         |at: Instant| at.saturating_duration_since(now()).max(Duration::from_millis(1));
                     self.again_at.map_or(Duration::ZERO, left)
                 } else {
-                    let situation = RatesSituation::parse(answer)?;
+                    let reply = RatesReply::parse(answer)?;
                     self.limit.on_alive(sent_at);
-                    self.apply_rates(&situation)
+                    self.apply_rates(&reply)
                 }
             }
-            SharedLimit::Calls(..) | SharedLimit::Replicas(_) => {
-                let situation = Situation::parse(answer)?;
+            SharedResource::Calls(..) | SharedResource::Replicas(_) => {
+                let reply = SlotsReply::parse(answer)?;
                 self.limit.on_alive(sent_at);
-                self.division = self.division.max(situation.division);
-                if situation.division >= std::mem::take(&mut self.pushed) {
-                    self.apply(&situation);
+                self.division = self.division.max(reply.division);
+                if reply.division >= std::mem::take(&mut self.pushed) {
+                    self.apply(&reply);
                 }
-                situation.again
+                reply.again
             }
         };
         (self.state, self.retries_at) = (State::Idle, None);
@@ -505,32 +505,32 @@ impl Account {
     pub(super) fn on_push(&mut self, pushed: &str) {
         if let Some(published) = Published::parse(pushed) {
             self.events.on_text(&published);
-        } else if let SharedLimit::Rates(..) = self.limit {
-            if let Ok(situation) = RatesSituation::parse(pushed)
-                && situation.advances > self.advances
+        } else if let SharedResource::Rates(..) = self.limit {
+            if let Ok(reply) = RatesReply::parse(pushed)
+                && reply.advances > self.advances
             {
                 self.again_at = None;
-                self.apply_rates(&situation);
+                self.apply_rates(&reply);
             }
-        } else if let Ok(situation) = Situation::parse(pushed) {
-            self.pushed = situation.division;
-            self.division = self.division.max(situation.division);
-            self.apply(&situation);
+        } else if let Ok(reply) = SlotsReply::parse(pushed) {
+            self.pushed = reply.division;
+            self.division = self.division.max(reply.division);
+            self.apply(&reply);
         }
     }
 
     /// Applies the last advance, unless it is known. Returns when to ask again.
-    fn apply_rates(&mut self, situation: &RatesSituation) -> Duration {
-        if self.epoch != situation.epoch {
-            (self.epoch, self.division) = (situation.epoch.clone(), 0);
+    fn apply_rates(&mut self, reply: &RatesReply) -> Duration {
+        if self.epoch != reply.epoch {
+            (self.epoch, self.division) = (reply.epoch.clone(), 0);
         }
-        self.division = self.division.max(situation.division);
-        self.set_processes(situation.advance.members);
-        if situation.advances > self.advances {
-            self.limit.on_advance(&situation.advance, situation.age);
+        self.division = self.division.max(reply.division);
+        self.set_processes(reply.advance.members);
+        if reply.advances > self.advances {
+            self.limit.on_advance(&reply.advance, reply.age);
         }
-        self.advances = self.advances.max(situation.advances);
-        situation.again
+        self.advances = self.advances.max(reply.advances);
+        reply.again
     }
 
     fn set_processes(&mut self, processes: usize) {
@@ -538,21 +538,21 @@ impl Account {
         self.limit.set_processes(processes);
     }
 
-    fn apply(&mut self, situation: &Situation) {
-        let granted = situation.granted.saturating_sub(self.granted);
+    fn apply(&mut self, reply: &SlotsReply) {
+        let granted = reply.granted.saturating_sub(self.granted);
         self.granted += granted;
-        self.processes = situation.update.members;
+        self.processes = reply.update.members;
         if let Some(report) = &mut self.report {
             report.want = report.want.saturating_sub(granted);
         }
         // A member with a fixed limit publishes nothing.
         let is_adaptive = self.report.is_some_and(|report| report.adaptive.is_some());
-        self.events.set_observers(if is_adaptive { &situation.observers } else { &[] });
-        let appointment = situation.appointment(&self.id);
-        let update = LeaseUpdate { granted, appointment, ..situation.update };
+        self.events.set_observers(if is_adaptive { &reply.observers } else { &[] });
+        let appointment = reply.appointment(&self.id);
+        let update = LeaseUpdate { granted, appointment, ..reply.update };
         self.limit.on_lease_update(update);
-        if situation.cools > Duration::ZERO {
-            let until = now() + situation.cools;
+        if reply.cools > Duration::ZERO {
+            let until = now() + reply.cools;
             self.cools_until.take_if(|unknown| *unknown <= until);
             self.limit.on_cool_down(until);
         }
@@ -563,7 +563,7 @@ impl Account {
     /// and again.
     fn joins_again_at(&self) -> Option<Instant> {
         let members = u32::try_from(self.processes).unwrap_or(u32::MAX);
-        let time = JOINS_APART.saturating_mul(members.saturating_mul(1 << self.losses.min(MAX_LOSSES)));
+        let time = JOIN_SPREAD.saturating_mul(members.saturating_mul(1 << self.losses.min(MAX_LOSSES)));
         (self.processes > JOIN_TOGETHER).then(|| now() + time.mul_f64(fastrand::f64()))
     }
 
@@ -610,7 +610,7 @@ impl Account {
             self.losses += 1;
         }
         self.state = State::Out;
-        (self.pushed, self.owes_subscription) = (0, false);
+        (self.pushed, self.is_subscription_due) = (0, false);
         self.again_at = self.joins_again_at().max(self.retries_at);
         self.events = CallEventExchange::new(self.limit.clone(), self.key.clone(), self.id.clone());
         self.limit.on_lost();

@@ -6,12 +6,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::super::limit::{CallEvents, EVENTS_DELAY, SharedLimit};
-use super::events::{Published, events_text, gone_text, member_number, parse_events};
-use super::exchange::Publication;
+use super::super::resource::{CallEvents, EVENTS_DELAY, SharedResource};
+use super::call_event_text::{Published, events_text, gone_text, member_number, parse_events};
+use super::script_messages::Publication;
 use crate::clock::now;
 use crate::schedule::LeaseKind;
-use tidegate_share::{Evidence, MessageOrder, Peers, Placements};
+use tidegate_share::{LimitEvents, MessageOrder, Peers, Placements};
 
 /// Multiplied by the numbers of publishing and of receiving members: the minimum time between two
 /// texts with events that one member publishes at a pool. So the server delivers at most 50,000 of
@@ -21,7 +21,7 @@ const EVENTS_APART: Duration = Duration::from_micros(20);
 /// The exchange of one member at one resource, from its first attempt to join until the store is
 /// lost.
 pub(super) struct CallEventExchange {
-    limit: SharedLimit,
+    limit: SharedResource,
     /// The channels of the resource begin with it.
     key: Arc<str>,
     /// The name of the member.
@@ -35,24 +35,24 @@ pub(super) struct CallEventExchange {
     /// The number of texts that were published.
     published: u64,
     /// Whether another text must follow the last one, so that its loss is noticed.
-    owes_follow_up: bool,
+    is_follow_up_due: bool,
     /// When the last text was published. `None` before the first.
     published_at: Option<Instant>,
     /// The number of members that received the last text.
     receivers: u32,
     /// When events become due. `None` if there are none.
     events_at: Option<Instant>,
-    owes_events: bool,
+    are_events_due: bool,
     /// Whether a text must be published even if there are no events.
-    owes_sign_of_life: bool,
+    is_sign_of_life_due: bool,
 }
 
 impl CallEventExchange {
     /// Creates the exchange of `member` at the resource `key`. It shares `limit`.
-    pub(super) fn new(limit: SharedLimit, key: Arc<str>, member: Arc<str>) -> Self {
+    pub(super) fn new(limit: SharedResource, key: Arc<str>, member: Arc<str>) -> Self {
         let channel = match limit {
-            SharedLimit::Replicas(_) => format!("{key}:calls"),
-            SharedLimit::Calls(..) | SharedLimit::Rates(..) => channel_of(&key, &member),
+            SharedResource::Replicas(_) => format!("{key}:calls"),
+            SharedResource::Calls(..) | SharedResource::Rates(..) => channel_of(&key, &member),
         };
         Self {
             limit,
@@ -62,12 +62,12 @@ impl CallEventExchange {
             observers: Vec::new(),
             peers: Peers::default(),
             published: 0,
-            owes_follow_up: false,
+            is_follow_up_due: false,
             published_at: None,
             receivers: 0,
             events_at: None,
-            owes_events: false,
-            owes_sign_of_life: false,
+            are_events_due: false,
+            is_sign_of_life_due: false,
         }
     }
 
@@ -97,17 +97,17 @@ impl CallEventExchange {
         let soon = now() + EVENTS_DELAY;
         let publishers = u32::try_from(self.peers.count()).unwrap_or(u32::MAX).saturating_add(1);
         let apart = match self.limit {
-            SharedLimit::Replicas(_) => {
+            SharedResource::Replicas(_) => {
                 EVENTS_APART.saturating_mul(publishers.saturating_mul(self.receivers))
             }
-            SharedLimit::Calls(..) | SharedLimit::Rates(..) => Duration::ZERO,
+            SharedResource::Calls(..) | SharedResource::Rates(..) => Duration::ZERO,
         };
         self.events_at = Some(self.published_at.map_or(soon, |before| soon.max(before + apart)));
     }
 
     /// Lets events be due if their time has come.
     pub(super) fn on_time(&mut self, time: Instant) {
-        self.owes_events |= self.events_at.take_if(|at| *at <= time).is_some();
+        self.are_events_due |= self.events_at.take_if(|at| *at <= time).is_some();
     }
 
     /// Lets a text be due even without events, if other members count calls of this one, or if its
@@ -115,24 +115,24 @@ impl CallEventExchange {
     /// know nothing of it. Forgets the calls of members that were not heard for long.
     pub(super) fn on_heartbeat(&mut self) {
         let has_calls = self.has_receivers() && self.limit.take_activity();
-        self.owes_sign_of_life |= std::mem::take(&mut self.owes_follow_up) || has_calls;
+        self.is_sign_of_life_due |= std::mem::take(&mut self.is_follow_up_due) || has_calls;
         self.peers.remove_silent(now()).into_iter().for_each(|member| self.forget(member));
     }
 
     /// Lets a text be due even without events.
-    pub(super) fn owe_sign_of_life(&mut self) {
-        self.owes_sign_of_life = true;
+    pub(super) fn request_sign_of_life(&mut self) {
+        self.is_sign_of_life_due = true;
     }
 
     /// Returns the text that is due, with the events that the limit has to tell.
     pub(super) fn next_publication(&mut self) -> Option<Publication> {
-        let owes_sign_of_life = std::mem::take(&mut self.owes_sign_of_life);
-        if !std::mem::take(&mut self.owes_events) && !owes_sign_of_life {
+        let is_sign_of_life_due = std::mem::take(&mut self.is_sign_of_life_due);
+        if !std::mem::take(&mut self.are_events_due) && !is_sign_of_life_due {
             return None;
         }
         let (events, may_have_more) = self.limit.take_events();
-        self.owes_events = may_have_more;
-        let is_due = self.has_receivers() && (owes_sign_of_life || !events.is_empty());
+        self.are_events_due = may_have_more;
+        let is_due = self.has_receivers() && (is_sign_of_life_due || !events.is_empty());
         is_due.then(|| self.publication(&events))
     }
 
@@ -152,7 +152,7 @@ impl CallEventExchange {
     fn publication(&mut self, events: &[CallEvents]) -> Publication {
         self.published += 1;
         self.published_at = Some(now());
-        self.owes_follow_up |= !events.is_empty();
+        self.is_follow_up_due |= !events.is_empty();
         let texts = vec![events_text(&self.member, self.published, events)];
         Publication { channels: self.receiving_channels(), texts }
     }
@@ -160,12 +160,12 @@ impl CallEventExchange {
     /// Returns the channels of the members to which this one publishes.
     fn receiving_channels(&self) -> Vec<String> {
         match self.limit {
-            SharedLimit::Calls(..) => {
+            SharedResource::Calls(..) => {
                 let others = self.observers.iter().filter(|observer| **observer != self.member);
                 others.map(|observer| channel_of(&self.key, observer)).collect()
             }
-            SharedLimit::Rates(..) => Vec::new(),
-            SharedLimit::Replicas(_) => vec![self.channel.clone()],
+            SharedResource::Rates(..) => Vec::new(),
+            SharedResource::Replicas(_) => vec![self.channel.clone()],
         }
     }
 
@@ -203,7 +203,10 @@ impl CallEventExchange {
 
     /// Forgets the calls of another member.
     fn forget(&self, member: u64) {
-        self.apply(member, &CallEvents::Evidence(Evidence { restarts: true, ..Evidence::default() }));
+        self.apply(
+            member,
+            &CallEvents::LimitEvents(LimitEvents { restarts: true, ..LimitEvents::default() }),
+        );
         self.apply(member, &CallEvents::Placements(Placements::restart()));
     }
 
@@ -211,10 +214,10 @@ impl CallEventExchange {
     /// this resource.
     fn apply(&self, member: u64, events: &CallEvents) {
         match (events, &self.limit) {
-            (CallEvents::Evidence(evidence), SharedLimit::Calls(LeaseKind::Slots, _)) => {
-                self.limit.on_evidence(member, evidence);
+            (CallEvents::LimitEvents(limit_events), SharedResource::Calls(LeaseKind::Slots, _)) => {
+                self.limit.on_limit_events(member, limit_events);
             }
-            (CallEvents::Placements(placements), SharedLimit::Replicas(_)) => {
+            (CallEvents::Placements(placements), SharedResource::Replicas(_)) => {
                 self.limit.on_placements(Some(member), self.peers.count(), placements);
             }
             _ => {}

@@ -16,10 +16,10 @@
 
 mod account;
 mod call_event_exchange;
-mod events;
-mod exchange;
+mod call_event_text;
 #[cfg(test)]
 mod rates_tests;
+mod script_messages;
 mod server;
 #[cfg(test)]
 mod tests;
@@ -40,16 +40,16 @@ use crate::clock::now;
 use crate::config::{RedisUrl, ShareConfig};
 use crate::error::Error;
 use account::{Account, Answer, Outgoing};
-use exchange::Scripts;
+use script_messages::Scripts;
 use server::{Connection, Server};
 
 /// Time between two heartbeats of a member.
-const HEARTBEAT: Duration = Duration::from_secs(2);
+const REMOTE_HEARTBEAT: Duration = Duration::from_secs(2);
 /// Delay before the first attempt to connect again. Doubles up to [`MAX_RECONNECT_DELAY`].
 const RECONNECT_DELAY: Duration = Duration::from_millis(100);
 const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(1);
 /// Maximum time to return the slots when the gate is dropped.
-const LEAVES_WITHIN: Duration = Duration::from_millis(500);
+const LEAVE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The member of one gate. It runs in a thread of its own.
 pub(super) struct Member {
@@ -141,7 +141,7 @@ impl Member {
         delay: &mut Duration,
     ) -> End {
         let mut exchanges = JoinSet::new();
-        let mut heartbeats = interval_at((now() + HEARTBEAT).into(), HEARTBEAT);
+        let mut heartbeats = interval_at((now() + REMOTE_HEARTBEAT).into(), REMOTE_HEARTBEAT);
         heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // The claims of the members include what was reported in the meantime.
         self.apply_commands();
@@ -161,7 +161,7 @@ impl Member {
                     self.apply_commands();
                     if is_dropped || self.exiting.is_some() {
                         // What is not returned in time is free when the lease ends.
-                        let _ = timeout(LEAVES_WITHIN, self.leave_all(connection, exchanges)).await;
+                        let _ = timeout(LEAVE_TIMEOUT, self.leave_all(connection, exchanges)).await;
                         return End::Dropped;
                     }
                 }
@@ -281,13 +281,13 @@ impl Member {
         if push.kind == PushKind::Disconnection {
             self.accounts.values_mut().for_each(Account::on_unsubscribed);
         }
-        let [channel, situation] = &push.data[..] else { return };
+        let [channel, pushed] = &push.data[..] else { return };
         let text = |value| from_redis_value_ref::<String>(value).ok();
-        let (Some(channel), Some(situation)) = (text(channel), text(situation)) else { return };
+        let (Some(channel), Some(pushed)) = (text(channel), text(pushed)) else { return };
         let account = self.accounts.values_mut().find(|account| account.channel() == channel);
         match account {
             Some(account) if push.kind == PushKind::SUnsubscribe => account.on_unsubscribed(),
-            Some(account) => account.on_push(&situation),
+            Some(account) => account.on_push(&pushed),
             None => {}
         }
     }
@@ -307,7 +307,7 @@ impl Member {
             return answer.map(drop);
         };
         let applied = answer.and_then(|answer| match answer {
-            Answer::Situation(answer) => account.on_answer(&answer, sent_at).map(Some),
+            Answer::Reply(answer) => account.on_answer(&answer, sent_at).map(Some),
             Answer::Published { receivers } => {
                 account.on_published(receivers);
                 Ok(Some(()))

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::super::limit::SharedLimit;
-use super::HEARTBEAT;
+use super::super::resource::SharedResource;
+use super::REMOTE_HEARTBEAT;
 use super::account::Account;
-use super::exchange::{Message, RatesSituation, draw_script_with};
+use super::script_messages::{Message, RatesReply, draw_script_with};
 use super::tests::{Store, WALL};
 use crate::admission::{BudgetSet, ShareEvent, ShareLink};
 use crate::clock::now;
@@ -51,8 +51,8 @@ fn join(draw: Draw, epoch: &str) -> Message {
 }
 
 /// Returns what a member is told.
-fn situation(store: &mut Store, at: Duration, member: &str, message: &Message) -> RatesSituation {
-    RatesSituation::parse(&store.exchange(at, member, message).expect("the member is known")).unwrap()
+fn reply(store: &mut Store, at: Duration, member: &str, message: &Message) -> RatesReply {
+    RatesReply::parse(&store.exchange(at, member, message).expect("the member is known")).unwrap()
 }
 
 fn limits(per_window: u64) -> Vec<RateLimit> {
@@ -168,17 +168,17 @@ impl Comparison<'_> {
         self.apply(messages);
         for id in self.members.keys().copied().collect::<Vec<_>>() {
             let answer = self.exchange(id, &Message::RatesHeartbeat).expect("the member is known");
-            let situation = RatesSituation::parse(&answer).unwrap();
-            let Advance { amounts, charged, .. } = situation.advance;
+            let reply = RatesReply::parse(&answer).unwrap();
+            let Advance { amounts, charged, .. } = reply.advance;
             let told = &self.members[&id];
             prop_assert_eq!(
-                (situation.advances, &[amounts, charged]),
+                (reply.advances, &[amounts, charged]),
                 (told.advances, &told.last),
                 "member {} after turn {}",
                 id,
                 turn
             );
-            prop_assert_eq!(situation.advance.members, self.members.len());
+            prop_assert_eq!(reply.advance.members, self.members.len());
         }
         Ok(())
     }
@@ -237,27 +237,27 @@ fn charges_remain_when_members_leave_and_are_told_to_new_store() {
         ..no_draw(limits(90_000), corrections)
     };
     let at = Duration::from_secs(5_000);
-    let first = situation(store, at, "a", &join(want(89_000, Vec::new()), ""));
+    let first = reply(store, at, "a", &join(want(89_000, Vec::new()), ""));
     assert_eq!((first.advances, first.advance.amounts), (1, vec![1, 89_000]));
     assert_eq!(store.exchange(at, "a", &Message::LeaveRates).as_deref(), Some(""));
     // The charge remains for the window of two minutes.
-    let waits = situation(store, at, "b", &join(want(2_000, Vec::new()), ""));
+    let waits = reply(store, at, "b", &join(want(2_000, Vec::new()), ""));
     assert_eq!(waits.advances, 0);
     assert!(waits.again > Duration::from_secs(1), "{:?}", waits.again);
     let mut later = at;
     while later < at + Duration::from_secs(121) {
-        assert_eq!(situation(store, later, "b", &Message::RatesHeartbeat).advances, 0);
+        assert_eq!(reply(store, later, "b", &Message::RatesHeartbeat).advances, 0);
         later += Duration::from_secs(2);
     }
     later += Duration::from_secs(2);
-    assert_eq!(situation(store, later, "b", &Message::RatesHeartbeat).advances, 1);
+    assert_eq!(reply(store, later, "b", &Message::RatesHeartbeat).advances, 1);
     // This store knows what was charged before it was lost, and another one does not.
     let past = |age_ms| vec![Correction { age_ms, amounts: vec![0, 89_000] }];
-    let known = situation(store, later, "c", &join(want(2_000, past(10_000)), &first.epoch));
+    let known = reply(store, later, "c", &join(want(2_000, past(10_000)), &first.epoch));
     assert_eq!(known.advances, 1);
-    assert_eq!(situation(store, later, "d", &join(want(2_000, past(1_000)), &first.epoch)).advances, 0);
+    assert_eq!(reply(store, later, "d", &join(want(2_000, past(1_000)), &first.epoch)).advances, 0);
     store.key = "test:{new}".to_owned();
-    assert_eq!(situation(store, later, "e", &join(want(2_000, past(10_000)), &first.epoch)).advances, 0);
+    assert_eq!(reply(store, later, "e", &join(want(2_000, past(10_000)), &first.epoch)).advances, 0);
 }
 
 #[test]
@@ -267,20 +267,20 @@ fn clock_follows_silence_of_member_and_not_jumps_of_the_server() {
     let draw =
         || Draw { want: vec![1, 89_000], least: vec![1, 89_000], ..no_draw(limits(90_000), Vec::new()) };
     let secs = Duration::from_secs;
-    assert_eq!(situation(store, secs(5_000), "a", &join(draw(), "")).advances, 1);
+    assert_eq!(reply(store, secs(5_000), "a", &join(draw(), "")).advances, 1);
     // The clock of the server is set forward by a day.
     store.silence = secs(1);
     let tomorrow = secs(5_000 + 86_400);
-    assert_eq!(situation(store, tomorrow, "a", &Message::Draw(draw())).advances, 1);
+    assert_eq!(reply(store, tomorrow, "a", &Message::Draw(draw())).advances, 1);
     let withdrawn = Message::Draw(no_draw(limits(90_000), Vec::new()));
-    assert_eq!(situation(store, tomorrow, "a", &withdrawn).advances, 1);
+    assert_eq!(reply(store, tomorrow, "a", &withdrawn).advances, 1);
     // The member sends nothing for longer than the window.
     store.silence = secs(125);
-    assert_eq!(situation(store, tomorrow + secs(125), "a", &Message::Draw(draw())).advances, 2);
+    assert_eq!(reply(store, tomorrow + secs(125), "a", &Message::Draw(draw())).advances, 2);
     // The time of silence counts, too, if the member leaves at its end.
     let later = tomorrow + secs(250);
     assert_eq!(store.exchange(later, "a", &Message::LeaveRates).as_deref(), Some(""));
-    assert_eq!(situation(store, later, "b", &join(draw(), "")).advances, 1);
+    assert_eq!(reply(store, later, "b", &join(draw(), "")).advances, 1);
 }
 
 #[test]
@@ -291,14 +291,14 @@ fn first_call_of_new_store_needs_no_wait() {
     let draw = || Draw { want: vec![1], least: vec![1], ..no_draw(vec![six_per_minute], Vec::new()) };
     let at = Duration::from_secs(1);
     let wants_nothing = |corrections| no_draw(vec![six_per_minute], corrections);
-    assert_eq!(situation(store, at, "a", &join(wants_nothing(Vec::new()), "")).advances, 0);
-    assert_eq!(situation(store, at, "a", &Message::Draw(draw())).advances, 1);
-    assert_eq!(situation(store, at, "b", &join(draw(), "")).advances, 0);
+    assert_eq!(reply(store, at, "a", &join(wants_nothing(Vec::new()), "")).advances, 0);
+    assert_eq!(reply(store, at, "a", &Message::Draw(draw())).advances, 1);
+    assert_eq!(reply(store, at, "b", &join(draw(), "")).advances, 0);
     // A store that has lost its data may be told of earlier calls.
     store.key = "test:{new}".to_owned();
     let past = vec![Correction { age_ms: 1_000, amounts: vec![1] }];
-    assert_eq!(situation(store, at, "c", &join(wants_nothing(past), "")).advances, 0);
-    assert_eq!(situation(store, at, "c", &Message::Draw(draw())).advances, 0);
+    assert_eq!(reply(store, at, "c", &join(wants_nothing(past), "")).advances, 0);
+    assert_eq!(reply(store, at, "c", &Message::Draw(draw())).advances, 0);
 }
 
 #[test]
@@ -307,19 +307,19 @@ fn store_of_same_epoch_is_told_pending_corrections_and_another_one_all_charges()
     let store = &mut store(&server);
     let at = Duration::from_secs(100);
     let draw = || Draw { want: vec![1, 500], least: vec![1, 500], ..no_draw(limits(90_000), Vec::new()) };
-    let first = situation(store, at, "a", &join(draw(), ""));
+    let first = reply(store, at, "a", &join(draw(), ""));
     assert_eq!(first.advance.charged, [1, 500]);
     let list = |requests, tokens| vec![Correction { age_ms: 14_000, amounts: vec![requests, tokens] }];
     let again = || Draw { corrections: list(1, 3_500), pending: list(0, 3_000), ..draw() };
     let at = at + Duration::from_secs(14);
-    let known = situation(store, at, "b", &join(again(), &first.epoch));
+    let known = reply(store, at, "b", &join(again(), &first.epoch));
     assert_eq!(known.advance.charged, [2, 4_000]);
     // A store that was lost applies only the charges that are younger than the loss.
     let lost = Draw { unknown_ms: 15_000, ..again() };
-    let known = situation(store, at, "c", &join(lost, &first.epoch));
+    let known = reply(store, at, "c", &join(lost, &first.epoch));
     assert_eq!(known.advance.charged, [4, 8_000]);
     store.key = "test:{new}".to_owned();
-    let unknown = situation(store, at, "d", &join(again(), &first.epoch));
+    let unknown = reply(store, at, "d", &join(again(), &first.epoch));
     assert_eq!(unknown.advance.charged, [2, 4_000]);
 }
 
@@ -336,11 +336,11 @@ fn store_that_has_lost_changes_is_told_all_charges() {
         ..no_draw(limits(90_000), past)
     };
     let past = |requests, tokens| vec![Correction { age_ms: 1_000, amounts: vec![requests, tokens] }];
-    let first = situation(store, at(100), "a", &join(draw(500, Vec::new()), ""));
-    situation(store, at(100), "b", &join(no_draw(limits(90_000), Vec::new()), ""));
+    let first = reply(store, at(100), "a", &join(draw(500, Vec::new()), ""));
+    reply(store, at(100), "b", &join(no_draw(limits(90_000), Vec::new()), ""));
     let key = store.key.clone();
     let before: Vec<u8> = redis::cmd("DUMP").arg(&key).query(&mut store.connection).unwrap();
-    let known = situation(store, at(101), "a", &Message::Draw(draw(3_000, Vec::new())));
+    let known = reply(store, at(101), "a", &Message::Draw(draw(3_000, Vec::new())));
     assert_eq!(known.advance.charged, [2, 3_500]);
     let restore = redis::cmd("RESTORE").arg(&key).arg(0).arg(before).arg("REPLACE").to_owned();
     restore.exec(&mut store.connection).unwrap();
@@ -349,13 +349,13 @@ fn store_that_has_lost_changes_is_told_all_charges() {
     for message in [Message::RatesHeartbeat, Message::RatesAlive] {
         assert_eq!(store.exchange(at(102), "a", &message), None);
     }
-    let told = situation(store, at(102), "c", &join(draw(100, past(2, 3_500)), &known.epoch));
+    let told = reply(store, at(102), "c", &join(draw(100, past(2, 3_500)), &known.epoch));
     assert_ne!(told.epoch, first.epoch);
     // What the store knows still is counted twice.
     assert_eq!(told.advance.charged, [4, 4_100]);
     store.division = 0;
     assert_eq!(store.exchange(at(102), "b", &Message::RatesHeartbeat), None);
-    let told = situation(store, at(102), "d", &join(draw(10, past(3, 50)), &first.epoch));
+    let told = reply(store, at(102), "d", &join(draw(10, past(3, 50)), &first.epoch));
     assert_eq!(told.advance.charged, [8, 4_160]);
 }
 
@@ -367,13 +367,13 @@ fn member_that_wants_nothing_is_known_while_it_is_alive() {
     let alive = |store: &mut Store, seconds| store.exchange(at(seconds), "a", &Message::RatesAlive);
     assert_eq!(alive(store, 100), None);
     for member in ["a", "b"] {
-        situation(store, at(100), member, &join(rates(), ""));
+        reply(store, at(100), member, &join(rates(), ""));
     }
     for seconds in [104, 108, 112] {
         assert_eq!(alive(store, seconds).as_deref(), Some("2"));
     }
     // The clock of the resource is that of the server.
-    let next = situation(store, at(112), "c", &join(rates(), ""));
+    let next = reply(store, at(112), "c", &join(rates(), ""));
     assert_eq!(next.advance.members, 2, "b is forgotten");
     assert_eq!(alive(store, 116).as_deref(), Some("2"));
     redis::cmd("FLUSHALL").exec(&mut store.connection).unwrap();
@@ -386,13 +386,13 @@ fn silent_members_are_forgotten_although_the_server_has_evicted_when_they_were_h
     let store = &mut store(&server);
     let at = Duration::from_secs;
     for member in ["a", "b"] {
-        situation(store, at(100), member, &join(no_draw(limits(90_000), Vec::new()), ""));
+        reply(store, at(100), member, &join(no_draw(limits(90_000), Vec::new()), ""));
     }
     redis::cmd("DEL").arg(format!("{}:heard", store.key)).exec(&mut store.connection).unwrap();
     for seconds in [101, 105, 108] {
-        assert_eq!(situation(store, at(seconds), "a", &Message::RatesHeartbeat).advance.members, 2);
+        assert_eq!(reply(store, at(seconds), "a", &Message::RatesHeartbeat).advance.members, 2);
     }
-    assert_eq!(situation(store, at(113), "a", &Message::RatesHeartbeat).advance.members, 1);
+    assert_eq!(reply(store, at(113), "a", &Message::RatesHeartbeat).advance.members, 1);
 }
 
 /// The client of a cluster sends a message again if its connection ends before the answer.
@@ -408,7 +408,7 @@ fn repeated_messages_change_no_charges() {
     let refunds = Message::Draw(wants(correction(-30)));
     for (message, advances, charged) in [(joins, 1, [1, 250]), (refunds, 2, [2, 270])] {
         for _ in 0..3 {
-            let known = situation(store, at, "a", &message);
+            let known = reply(store, at, "a", &message);
             assert_eq!((known.advances, known.advance.charged), (advances, charged.to_vec()));
         }
     }
@@ -420,13 +420,13 @@ fn account() -> (Arc<BudgetSet>, Account) {
     let budgets = BudgetSet::new(&rates, now());
     budgets.share(false, LeaseTimes::REMOTE, |_, _| ShareLink::new(|_| {}));
     let set = budgets.rates.lock().shared_sets().next().unwrap();
-    let limit = SharedLimit::Rates(Arc::downgrade(&budgets), set);
+    let limit = SharedResource::Rates(Arc::downgrade(&budgets), set);
     (budgets, Account::new("share", 0, "rates:llm", limit))
 }
 
 /// Lets the store answer the last message.
-fn answer(account: &mut Account, situation: &str) {
-    let answer = format!("{} {situation}", account.id);
+fn answer(account: &mut Account, reply: &str) {
+    let answer = format!("{} {reply}", account.id);
     account.on_answer(&answer, now()).unwrap();
 }
 
@@ -463,10 +463,10 @@ async fn silent_member_sends_heartbeats_while_it_has_charges() {
         message.iter().for_each(|_| answer(account, "3"));
         message
     };
-    assert_eq!(next(HEARTBEAT).await, None);
+    assert_eq!(next(REMOTE_HEARTBEAT).await, None);
     let demand = Demand { input: 100, exact: true, ..Demand::default() };
     budgets.rates.lock().charge(now(), &demand);
-    assert_eq!(next(HEARTBEAT).await, Some(Message::RatesAlive));
+    assert_eq!(next(REMOTE_HEARTBEAT).await, Some(Message::RatesAlive));
     assert_eq!(next(Duration::ZERO).await, None, "the store was heard just now");
     assert_eq!(next(Duration::from_secs(50)).await, Some(Message::RatesAlive));
     assert_eq!(next(Duration::from_secs(20)).await, None, "the charge has left the window");
@@ -476,7 +476,7 @@ async fn silent_member_sends_heartbeats_while_it_has_charges() {
 #[test]
 fn members_of_other_databases_publish_to_other_channels() {
     let pool =
-        |database| Account::new("share", database, "pool", SharedLimit::Replicas(std::sync::Weak::new()));
+        |database| Account::new("share", database, "pool", SharedResource::Replicas(std::sync::Weak::new()));
     assert_eq!(pool(1).channel(), pool(1).channel());
     assert_ne!(pool(0).channel(), pool(1).channel());
 }
@@ -546,10 +546,10 @@ fn corrections_are_told_again_until_store_has_applied_them() {
 
 #[test]
 fn malformed_answers_are_rejected() {
-    let situation = RatesSituation::parse("3 250 7 1,90000 5,95000 2 1.5 9 40").unwrap();
+    let reply = RatesReply::parse("3 250 7 1,90000 5,95000 2 1.5 9 40").unwrap();
     let advance = Advance { number: 7, amounts: vec![1, 90_000], members: 2, charged: vec![5, 95_000] };
-    assert_eq!((situation.advances, situation.division, situation.advance), (3, 9, advance));
-    assert_eq!(RatesSituation::parse("0 0 0 - - 1 1.5 0 0").unwrap().advance.amounts, Vec::<u64>::new());
+    assert_eq!((reply.advances, reply.division, reply.advance), (3, 9, advance));
+    assert_eq!(RatesReply::parse("0 0 0 - - 1 1.5 0 0").unwrap().advance.amounts, Vec::<u64>::new());
     for text in [
         "",
         "3",
@@ -560,6 +560,6 @@ fn malformed_answers_are_rejected() {
         "x 250 7 1 1 2 1.5 9 40",
         "3 250 7 1,,9 2,9 2 1.5 9 40",
     ] {
-        assert!(RatesSituation::parse(text).is_err(), "{text}");
+        assert!(RatesReply::parse(text).is_err(), "{text}");
     }
 }

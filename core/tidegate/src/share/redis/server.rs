@@ -17,7 +17,7 @@ use crate::config::{RedisUrl, ShareConfig};
 use crate::error::Error;
 
 /// Maximum time to connect.
-const CONNECTS_WITHIN: Duration = Duration::from_secs(1);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Where the store is, and how to log in.
 pub(super) struct Server {
@@ -73,7 +73,7 @@ impl Server {
             let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         }
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECTS_WITHIN))
+            .set_connection_timeout(Some(CONNECT_TIMEOUT))
             .set_response_timeout(None);
         if self.share.cluster {
             return self.connect_cluster(pushes).await;
@@ -94,7 +94,7 @@ impl Server {
     async fn connect_cluster(&self, pushes: UnboundedSender<PushInfo>) -> RedisResult<Connection> {
         let mut builder = ClusterClientBuilder::new(self.nodes())
             .use_protocol(ProtocolVersion::RESP3)
-            .connection_timeout(CONNECTS_WITHIN)
+            .connection_timeout(CONNECT_TIMEOUT)
             .response_timeout(JOIN_TIMEOUT)
             .push_sender(pushes);
         if self.url.tls {
@@ -159,13 +159,13 @@ impl Server {
 }
 
 impl Connection {
-    /// Whether the connection finds working servers again when one is lost.
+    /// Returns `true` if the connection finds working servers again when one is lost.
     pub(super) fn is_self_healing(&self) -> bool {
         matches!(self, Self::Cluster(_))
     }
 
-    /// Whether the connection can be used after an error. After an answer to another message, the
-    /// later answers are to other messages, too.
+    /// Returns `true` if the connection can be used after an error. After an answer to another
+    /// message, the later answers are to other messages, too.
     pub(super) fn outlives(&self, error: &RedisError) -> bool {
         let is_mixed_up = matches!(error.kind(), ErrorKind::Parse | ErrorKind::UnexpectedReturnType);
         self.is_self_healing() && !is_mixed_up

@@ -8,7 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use redis::{Connection, Script};
 
-use super::exchange::{Message, Situation, script_with, situation_of};
+use super::script_messages::{Message, SlotsReply, reply_for, script_with};
 use tidegate_share::{Broker, LeaseUpdate, LimitRole, MemberId, Predecessor, Report, ToBroker, ToMember};
 use tidegate_test_servers::RedisServer;
 
@@ -72,7 +72,7 @@ impl Store {
         runner.run(actions, run).unwrap();
     }
 
-    /// Returns the situation in the answer to a message.
+    /// Returns the reply to a message.
     pub(super) fn exchange(&mut self, at: Duration, member: &str, message: &Message) -> Option<String> {
         let key = &self.key;
         let mut invocation = self.script.prepare_invoke();
@@ -81,14 +81,14 @@ impl Store {
         redis::cmd("SET").arg("wall").arg(at.as_secs_f64()).exec(&mut self.connection).unwrap();
         let answer: Option<String> = invocation.invoke(&mut self.connection).unwrap();
         // A member that leaves is told nothing.
-        let situation = |answer: String| {
-            if answer.is_empty() { answer } else { situation_of(&answer, member).unwrap().to_owned() }
+        let reply = |answer: String| {
+            if answer.is_empty() { answer } else { reply_for(&answer, member).unwrap().to_owned() }
         };
-        answer.map(situation)
+        answer.map(reply)
     }
 
-    fn situation(&mut self, at: Duration, member: &str, message: &Message) -> Situation {
-        Situation::parse(&self.exchange(at, member, message).expect("the member is known")).unwrap()
+    fn reply(&mut self, at: Duration, member: &str, message: &Message) -> SlotsReply {
+        SlotsReply::parse(&self.exchange(at, member, message).expect("the member is known")).unwrap()
     }
 }
 
@@ -189,7 +189,7 @@ fn compare(store: &mut Store, actions: &[(usize, Action, u64)]) -> Result<(), Te
         if let Some((message, to_broker)) = message {
             let id = names[who];
             apply(&mut members, broker.on_message(start + at, MemberId(id), &to_broker));
-            store.situation(at, &format!("{id:08}"), &message);
+            store.reply(at, &format!("{id:08}"), &message);
         }
         for (id, told) in &members {
             // The broker tells the total late, if nothing else is new.
@@ -199,10 +199,10 @@ fn compare(store: &mut Store, actions: &[(usize, Action, u64)]) -> Result<(), Te
                 _ => None,
             });
             let heartbeat = Message::Heartbeat { granted: told.granted, returned: told.returned };
-            let situation = store.situation(at, &format!("{id:08}"), &heartbeat);
-            prop_assert_eq!(situation.granted, told.granted, "member {} after turn {}", id, turn);
+            let reply = store.reply(at, &format!("{id:08}"), &heartbeat);
+            prop_assert_eq!(reply.granted, told.granted, "member {} after turn {}", id, turn);
             let LeaseUpdate { others_short, others_owed, fair, cap, members, .. } = told.update;
-            let update = situation.update;
+            let update = reply.update;
             prop_assert_eq!(
                 (update.others_short, update.others_owed, update.fair, update.cap, update.members),
                 (others_short, others_owed, fair, cap, members),
@@ -210,7 +210,7 @@ fn compare(store: &mut Store, actions: &[(usize, Action, u64)]) -> Result<(), Te
                 id,
                 turn
             );
-            prop_assert_eq!(situation.appointment(&format!("{id:08}")), told.update.appointment);
+            prop_assert_eq!(reply.appointment(&format!("{id:08}")), told.update.appointment);
             prop_assert!(total.is_none_or(|total| total == update.total));
         }
     }
@@ -258,21 +258,21 @@ fn leases_end_by_silence_and_not_by_the_clock_of_the_server() {
     let secs = Duration::from_secs;
     let holds = |store: &mut Store, at| store.exchange(at, "holder", &HEARTBEAT).is_some();
     let mut at = secs(1_000_000);
-    assert_eq!(store.situation(at, "holder", &join(4, 4)).granted, 4);
-    assert_eq!(store.situation(at, "other", &join(4, 4)).granted, 0);
+    assert_eq!(store.reply(at, "holder", &join(4, 4)).granted, 4);
+    assert_eq!(store.reply(at, "other", &join(4, 4)).granted, 0);
     // The clock is set forward by a day, back by two days, and forward again.
     for next in [at + secs(86_400), at - secs(86_400), at] {
-        assert_eq!(store.situation(next, "other", &HEARTBEAT).granted, 0);
-        assert_eq!(store.situation(next + secs(2), "other", &HEARTBEAT).granted, 0);
+        assert_eq!(store.reply(next, "other", &HEARTBEAT).granted, 0);
+        assert_eq!(store.reply(next + secs(2), "other", &HEARTBEAT).granted, 0);
         assert!(holds(&mut store, next + secs(2)));
         at = next + secs(2);
     }
     // The holder is silent, and the other one reports.
     for _ in 0..4 {
-        assert_eq!(store.situation(at, "other", &HEARTBEAT).granted, 0);
+        assert_eq!(store.reply(at, "other", &HEARTBEAT).granted, 0);
         at += secs(2);
     }
-    assert_eq!(store.situation(at, "other", &HEARTBEAT).granted, 4);
+    assert_eq!(store.reply(at, "other", &HEARTBEAT).granted, 4);
     assert!(!holds(&mut store, at));
 }
 
@@ -281,21 +281,21 @@ fn repeated_and_lost_messages_change_nothing() {
     let server = RedisServer::start(&[]).unwrap();
     let mut store = store(&server);
     let at = Duration::from_secs(1);
-    assert_eq!(store.situation(at, "a", &join(8, 8)).granted, 8);
+    assert_eq!(store.reply(at, "a", &join(8, 8)).granted, 8);
     let report = report(8, 0);
     for _ in 0..3 {
         let message = Message::Report { report, granted: 8, returned: 3 };
-        assert_eq!(store.situation(at, "a", &message).update.total, 5);
+        assert_eq!(store.reply(at, "a", &message).update.total, 5);
     }
     // A member that has not heard of its grants wants them still, and gets no others.
-    assert_eq!(store.situation(at, "b", &join(8, 2)).granted, 2);
+    assert_eq!(store.reply(at, "b", &join(8, 2)).granted, 2);
     let report = Report { want: 2, ..report };
     let message = Message::Report { report, granted: 0, returned: 0 };
-    assert_eq!(store.situation(at, "b", &message).granted, 2);
+    assert_eq!(store.reply(at, "b", &message).granted, 2);
     // A replica that became the primary knows of fewer grants than the member.
     let report = Report { want: 0, ..report };
     let message = Message::Report { report, granted: 3, returned: 0 };
-    assert_eq!(store.situation(at, "b", &message).update.total, 8);
+    assert_eq!(store.reply(at, "b", &message).update.total, 8);
     assert_eq!(store.exchange(at, "unknown", &HEARTBEAT), None);
 }
 
@@ -304,27 +304,27 @@ fn store_that_has_lost_changes_grants_little_at_first() {
     let server = RedisServer::start(&[]).unwrap();
     let mut store = Store::new(&server, script_with(WALL, Duration::from_secs(4)));
     let at = Duration::from_secs;
-    store.situation(at(1), "a", &join(8, 0));
-    store.situation(at(2), "b", &join(8, 0));
+    store.reply(at(1), "a", &join(8, 0));
+    store.reply(at(2), "b", &join(8, 0));
     let key = store.key.clone();
     let before: Vec<u8> = redis::cmd("DUMP").arg(&key).query(&mut store.connection).unwrap();
     let wants = |want, granted| Message::Report { report: report(8, want), granted, returned: 0 };
-    assert_eq!(store.situation(at(6), "b", &wants(6, 0)).granted, 6);
-    let known = store.situation(at(6), "a", &HEARTBEAT);
+    assert_eq!(store.reply(at(6), "b", &wants(6, 0)).granted, 6);
+    let known = store.reply(at(6), "a", &HEARTBEAT);
     assert_eq!((known.granted, known.update.total), (0, 6));
     // A replica without the last changes becomes the primary.
     let restore = redis::cmd("RESTORE").arg(&key).arg(0).arg(before).arg("REPLACE").to_owned();
     restore.exec(&mut store.connection).unwrap();
     store.division = known.division;
-    assert_eq!(store.situation(at(7), "a", &wants(8, 0)).granted, 2);
+    assert_eq!(store.reply(at(7), "a", &wants(8, 0)).granted, 2);
     // A member that knows of a later division does not begin another grace time.
     store.division += 100;
-    assert_eq!(store.situation(at(7), "b", &wants(0, 6)).granted, 6);
-    assert_eq!(store.situation(at(7), "a", &wants(6, 2)).granted, 2);
+    assert_eq!(store.reply(at(7), "b", &wants(0, 6)).granted, 6);
+    assert_eq!(store.reply(at(7), "a", &wants(6, 2)).granted, 2);
     // The member is told of a later division, and the grace time was not prolonged.
-    let again = store.situation(at(10), "b", &Message::Heartbeat { granted: 6, returned: 0 });
+    let again = store.reply(at(10), "b", &Message::Heartbeat { granted: 6, returned: 0 });
     assert!(again.division > known.division && again.again <= at(1), "{again:?}");
-    assert_eq!(store.situation(at(12), "a", &wants(6, 2)).granted, 2);
+    assert_eq!(store.reply(at(12), "a", &wants(6, 2)).granted, 2);
 }
 
 #[test]
@@ -334,13 +334,13 @@ fn grace_time_ends_after_the_last_member_has_returned() {
     let at = Duration::from_secs;
     let granted = |store: &mut Store, time| {
         let message = Message::Report { report: report(8, 8), granted: 0, returned: 0 };
-        store.situation(at(time), "newcomer", &message).granted
+        store.reply(at(time), "newcomer", &message).granted
     };
-    assert_eq!(store.situation(at(1), "newcomer", &join(8, 8)).granted, 2);
+    assert_eq!(store.reply(at(1), "newcomer", &join(8, 8)).granted, 2);
     // Members of a store that has lost its data return.
     store.division = 50;
     for time in [3, 6] {
-        store.situation(at(time), &format!("returned at {time}"), &join(8, 0));
+        store.reply(at(time), &format!("returned at {time}"), &join(8, 0));
         assert_eq!(granted(&mut store, time), 2);
     }
     assert_eq!(granted(&mut store, 9), 2);
@@ -348,10 +348,10 @@ fn grace_time_ends_after_the_last_member_has_returned() {
     // Members that return again and again do not prolong it for ever.
     store.key = "test:{new}".to_owned();
     store.division = 0;
-    assert_eq!(store.situation(at(20), "newcomer", &join(8, 8)).granted, 2);
+    assert_eq!(store.reply(at(20), "newcomer", &join(8, 8)).granted, 2);
     for time in 21..32 {
         store.division = 50;
-        store.situation(at(time), &format!("returned at {time}"), &join(8, 0));
+        store.reply(at(time), &format!("returned at {time}"), &join(8, 0));
         assert_eq!(granted(&mut store, time), 2);
     }
     assert_eq!(granted(&mut store, 32), 8);
@@ -368,26 +368,25 @@ fn who_has_seen_most_calls_leads() {
     let server = RedisServer::start(&[]).unwrap();
     let mut store = Store::new(&server, script_with(WALL, Duration::from_secs(4)));
     let at = Duration::from_secs;
-    let observers = |situation: Situation| -> Vec<String> {
-        situation.observers.iter().map(ToString::to_string).collect()
-    };
+    let observers =
+        |reply: SlotsReply| -> Vec<String> { reply.observers.iter().map(ToString::to_string).collect() };
     // The store has lost its data, and the observers join after the others.
-    let first = store.situation(at(1), "follower", &join_adaptive(10, None, &[]));
+    let first = store.reply(at(1), "follower", &join_adaptive(10, None, &[]));
     assert_eq!(observers(first), ["follower"]);
-    store.situation(at(2), "deputy", &join_adaptive(20, Some(LimitRole::Deputy), &[]));
-    let all = store.situation(at(2), "leader", &join_adaptive(30, Some(LimitRole::Leader), &[]));
+    store.reply(at(2), "deputy", &join_adaptive(20, Some(LimitRole::Deputy), &[]));
+    let all = store.reply(at(2), "leader", &join_adaptive(30, Some(LimitRole::Leader), &[]));
     assert_eq!(all.update.cap, 10, "what the leader finds is not known yet");
     assert_eq!(observers(all), ["leader", "deputy"]);
     // The leader connects again. It has missed less than the others, except the deputy.
-    store.situation(at(6), "deputy", &HEARTBEAT);
+    store.reply(at(6), "deputy", &HEARTBEAT);
     let again = join_adaptive(30, Some(LimitRole::Leader), &["leader"]);
-    assert_eq!(observers(store.situation(at(6), "again", &again)), ["deputy", "again"]);
+    assert_eq!(observers(store.reply(at(6), "again", &again)), ["deputy", "again"]);
     // Whoever was forgotten meanwhile has missed more.
     let late = join_adaptive(30, Some(LimitRole::Leader), &["unknown"]);
-    store.situation(at(7), "late", &late);
+    store.reply(at(7), "late", &late);
     store.exchange(at(7), "deputy", &Message::Leave);
     store.exchange(at(7), "again", &Message::Leave);
-    let rest = store.situation(at(7), "late", &HEARTBEAT);
+    let rest = store.reply(at(7), "late", &HEARTBEAT);
     assert_eq!(observers(rest), ["follower", "late"]);
 }
 
@@ -417,21 +416,21 @@ async fn observers_are_told_who_has_ended_and_whoever_holds_all_of_a_higher_cap(
     };
     let adaptive = |found, want| Report { adaptive: Some(found), ..report(64, want) };
     let report = |found| Message::Report { report: adaptive(found, 0), granted: 0, returned: 0 };
-    store.situation(at, "leader", &join_adaptive(4, None, &[]));
+    store.reply(at, "leader", &join_adaptive(4, None, &[]));
     let joins = Message::Join { report: adaptive(9, 4), replaces: Vec::new() };
-    assert_eq!(store.situation(at, "follower", &joins).granted, 4);
+    assert_eq!(store.reply(at, "follower", &joins).granted, 4);
     received().await;
-    store.situation(at, "leader", &report(6));
+    store.reply(at, "leader", &report(6));
     let told = received().await;
     assert!(told.len() == 1 && told[0].0 == "follower" && told[0].1.starts_with("4 0 "), "{told:?}");
     // It hears of a lower cap by its heartbeat, and then of a higher one.
-    store.situation(at, "leader", &report(4));
+    store.reply(at, "leader", &report(4));
     let known = Message::Heartbeat { granted: 4, returned: 0 };
-    assert_eq!(store.situation(at, "follower", &known).update.cap, 4);
+    assert_eq!(store.reply(at, "follower", &known).update.cap, 4);
     received().await;
-    store.situation(at, "leader", &report(5));
+    store.reply(at, "leader", &report(5));
     assert_eq!(received().await.len(), 1);
-    store.situation(at, "other", &join_adaptive(9, None, &[]));
+    store.reply(at, "other", &join_adaptive(9, None, &[]));
     received().await;
     store.exchange(at, "other", &Message::Leave);
     let gone = |to: &str| (to.to_owned(), "gone other".to_owned());
@@ -441,12 +440,12 @@ async fn observers_are_told_who_has_ended_and_whoever_holds_all_of_a_higher_cap(
 #[test]
 fn malformed_answers_are_rejected() {
     let valid = "8 1 4 8 2 8 5000000000 3 a b 250 0";
-    let situation = Situation::parse(valid).unwrap();
-    assert_eq!((situation.granted, situation.update.fair, situation.cools.as_millis()), (8, 4, 250));
-    let roles = ["a", "b", "c"].map(|member| situation.appointment(member).map(|it| (it.role, it.term)));
+    let reply = SlotsReply::parse(valid).unwrap();
+    assert_eq!((reply.granted, reply.update.fair, reply.cools.as_millis()), (8, 4, 250));
+    let roles = ["a", "b", "c"].map(|member| reply.appointment(member).map(|it| (it.role, it.term)));
     let expected = [LimitRole::Leader, LimitRole::Deputy, LimitRole::Follower].map(|role| Some((role, 3)));
     assert_eq!(roles, expected);
-    assert_eq!(Situation::parse("8 1 4 8 2 8 1 0 - - 0 0").unwrap().appointment("a"), None);
+    assert_eq!(SlotsReply::parse("8 1 4 8 2 8 1 0 - - 0 0").unwrap().appointment("a"), None);
     for text in [
         "",
         "8",
@@ -459,7 +458,7 @@ fn malformed_answers_are_rejected() {
         "5000000000 1 4 8 2 8 1 0 - - 0 0",
         "8 3 4 8 2 8 1 0 - - 0 0",
     ] {
-        assert!(Situation::parse(text).is_err(), "{text}");
+        assert!(SlotsReply::parse(text).is_err(), "{text}");
     }
 }
 

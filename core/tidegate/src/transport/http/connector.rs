@@ -59,12 +59,12 @@ impl Connector {
         })
     }
 
-    /// Returns whether a server at this route may speak HTTP/2.
+    /// Returns `true` if a server at this route may speak HTTP/2.
     pub(super) fn may_speak_http2(&self, route: &Route) -> bool {
         route.is_tls || self.starts_http2(route)
     }
 
-    /// Returns whether HTTP/2 is spoken at a route without TLS. Proxies that forward requests are
+    /// Returns `true` if HTTP/2 is used on a route without TLS. Proxies that forward requests are
     /// spoken to in HTTP/1.1, because nothing is known about them.
     fn starts_http2(&self, route: &Route) -> bool {
         self.http2_prior_knowledge && !route.is_forwarded()

@@ -106,7 +106,7 @@ impl Connection {
         Some(driver.current_max_send_streams())
     }
 
-    /// Returns whether the server has closed the connection, or said that it will.
+    /// Returns `true` if the server has closed the connection, or said that it will.
     pub(super) fn is_closed(&self) -> bool {
         self.sender.is_closed()
     }

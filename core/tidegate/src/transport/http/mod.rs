@@ -1,11 +1,11 @@
 //! The built-in transport: HTTP/1.1 on connections that the calls drive themselves, and HTTP/2 on
 //! hyper, over rustls.
 
+mod connection_pool;
 mod connector;
 mod errors;
 mod http1;
 mod http2;
-mod pool;
 mod route;
 mod stream;
 mod tls;
@@ -20,7 +20,7 @@ use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use tower::Service;
 
-use self::pool::{Host, Leased, Pool};
+use self::connection_pool::{CheckedOut, ConnectionPool, RouteConnections};
 use self::route::Route;
 use super::proxy::{ProxyRules, ProxyServer};
 use crate::body::{RequestBody, ResponseBody};
@@ -53,7 +53,7 @@ pub struct Http {
     /// The proxy rules for requests without rules in their extensions. `None` if `proxy_from_env`
     /// is `false`, so that all connections are direct.
     rules: Option<ProxyRules>,
-    pool: Arc<Pool>,
+    pool: Arc<ConnectionPool>,
 }
 
 impl Http {
@@ -77,7 +77,7 @@ impl Http {
     /// # Errors
     /// `Config` if `SSL_CERT_FILE` or the platform's authorities cannot be read.
     pub fn with_proxies(config: TransportConfig, rules: ProxyRules) -> Result<Self, Error> {
-        Ok(Self { rules: config.proxy_from_env.then_some(rules), pool: Pool::new(&config)? })
+        Ok(Self { rules: config.proxy_from_env.then_some(rules), pool: ConnectionPool::new(&config)? })
     }
 
     /// Returns the proxy for a request, by the rules in its extensions or, without them, by those
@@ -92,7 +92,7 @@ impl Http {
     /// it has not processed the request, the request is sent again, at most [`MAX_RESENDS`] times.
     async fn exchange(self, mut request: Request<RequestBody>) -> Result<Response<ResponseBody>, Error> {
         let route = Route::new(request.uri(), self.proxy_for(&request))?;
-        let host = self.pool.host(&route)?;
+        let connections = self.pool.connections_of(&route)?;
         // Extensions carry data between layers. A connection could keep them, and the slot among
         // them, for any time.
         request.extensions_mut().clear();
@@ -101,8 +101,8 @@ impl Http {
         let target = route.request_target(&url);
         let mut resends = 0;
         loop {
-            match self.pool.lease(&route, &host).await? {
-                Leased::Http1 { connection, is_reused } => {
+            match self.pool.checkout(&route, &connections).await? {
+                CheckedOut::Http1 { connection, is_reused } => {
                     let (parts, body) = request.into_parts();
                     let head = http1::RequestHead {
                         method: &parts.method,
@@ -110,14 +110,14 @@ impl Http {
                         headers: &parts.headers,
                     };
                     match connection.exchange(&head, body).await {
-                        Ok(response) => return Ok(response.map(|body| self.incoming(host, body))),
+                        Ok(response) => return Ok(response.map(|body| self.incoming(connections, body))),
                         Err(http1::Failure { unsent: Some(body), .. }) if is_reused => {
                             request = Request::from_parts(parts, body);
                         }
                         Err(failure) => return Err(failure.error),
                     }
                 }
-                Leased::Http2 { mut connection, is_reused } => {
+                CheckedOut::Http2 { mut connection, is_reused } => {
                     let upload = request.body().upload_progress();
                     match connection.exchange(request).await {
                         Ok((response, upload_guard)) => {
@@ -150,8 +150,8 @@ impl Http {
 
     /// Returns the body of a response. At its end, or at once if all of it has been received, the
     /// connection returns to the pool.
-    fn incoming(self, host: Arc<Host>, body: http1::IncomingBody) -> ResponseBody {
-        let mut body = Http1Body { body, host, pool: self.pool };
+    fn incoming(self, connections: Arc<RouteConnections>, body: http1::IncomingBody) -> ResponseBody {
+        let mut body = Http1Body { body, connections, pool: self.pool };
         let whole = body.body.take_whole();
         body.keep_if_ended();
         match whole {
@@ -178,14 +178,14 @@ impl Service<Request<RequestBody>> for Http {
 /// The body of an HTTP/1.1 response. At its end, the connection returns to the pool.
 struct Http1Body {
     body: http1::IncomingBody,
-    host: Arc<Host>,
-    pool: Arc<Pool>,
+    connections: Arc<RouteConnections>,
+    pool: Arc<ConnectionPool>,
 }
 
 impl Http1Body {
     fn keep_if_ended(&mut self) {
         if let Some(connection) = self.body.take_reusable() {
-            self.pool.keep(&self.host, connection);
+            self.pool.keep(&self.connections, connection);
         }
     }
 }

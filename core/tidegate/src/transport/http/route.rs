@@ -77,8 +77,8 @@ impl Route {
         url_check::check_host(&url, &parsed).map_err(framing::url_rejection)
     }
 
-    /// Returns whether requests are sent to an HTTP proxy that forwards them, instead of through a
-    /// tunnel.
+    /// Returns `true` if requests are sent to an HTTP proxy that forwards them, instead of through
+    /// a tunnel.
     pub(super) fn is_forwarded(&self) -> bool {
         !self.is_tls && self.proxy.as_ref().is_some_and(|proxy| proxy.url().starts_with("http"))
     }

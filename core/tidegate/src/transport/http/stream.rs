@@ -20,7 +20,7 @@ pub(super) enum Stream {
 }
 
 impl Stream {
-    /// Returns whether the server has neither closed the stream nor sent something unasked.
+    /// Returns `true` if the server has neither closed the stream nor sent something unasked.
     ///
     /// Asks the socket itself: the runtime learns of a close only when it next polls for events.
     /// Over TLS, session tickets are read first. A stream with bytes that the runtime does not read

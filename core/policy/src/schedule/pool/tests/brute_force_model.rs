@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::*;
-use crate::cooldown::Hold;
 use crate::kv::{Forecast, Kv, KvReservation, Progress};
 use crate::placement::{Affinity, EngineMetrics, Fault, Observation, ReplicaState};
+use crate::retry::RetryPath;
 use crate::schedule::{GrantId, WaiterId};
 
 pub(super) const MODELS: [&str; 3] = ["a", "b", "c"];
@@ -271,21 +271,21 @@ impl PoolModel {
         running.grant.sent = true;
         match fault {
             Some(fault) => {
-                let hold = self.scheduler.on_replica_failure(self.now, &mut running.grant, fault);
+                let path = self.scheduler.on_replica_failure(self.now, &mut running.grant, fault);
                 let eligible = self.eligible();
                 let expected = match fault {
                     Fault::Full(_) | Fault::Limited(_) | Fault::ConnectRefused | Fault::Unauthenticated
                         if !running.others.and(self.places(&eligible)).is_empty() =>
                     {
-                        Hold::RetryOther
+                        RetryPath::OtherReplica
                     }
-                    Fault::Full(_) if !eligible.is_empty() => Hold::AllFull,
-                    Fault::Rejected | Fault::Unauthenticated | Fault::Unanswered => Hold::No,
-                    _ if !eligible.is_empty() => Hold::No,
-                    Fault::Limited(_) => Hold::CoolDown,
-                    _ => Hold::Outage,
+                    Fault::Full(_) if !eligible.is_empty() => RetryPath::AllReplicasFull,
+                    Fault::Rejected | Fault::Unauthenticated | Fault::Unanswered => RetryPath::Backoff,
+                    _ if !eligible.is_empty() => RetryPath::Backoff,
+                    Fault::Limited(_) => RetryPath::AfterCoolDown,
+                    _ => RetryPath::AfterOutage,
                 };
-                assert_eq!(hold, expected, "{fault:?}");
+                assert_eq!(path, expected, "{fault:?}");
             }
             None => {
                 self.scheduler.on_success(self.now, &mut running.grant);

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
-use crate::cooldown::Hold;
 use crate::kv::Forecast;
 use crate::placement::{EngineMetrics, Fault, Observation};
+use crate::retry::RetryPath;
 
 /// A call that has waited for the ageing time lacks memory, and the memory of one replica is kept
 /// for it. Later calls of the same tenant and lane may use the other replicas.
@@ -232,7 +232,8 @@ fn lowered_limit_of_a_pool_preempts_nothing() {
 }
 
 /// A call is rejected by the only replica with a free slot, where it had been tried before. The
-/// result is [`Hold::AllFull`], so the call waits briefly although the replica asked for no delay.
+/// result is [`RetryPath::AllReplicasFull`], so the call waits briefly although the replica asked
+/// for no delay.
 #[test]
 fn call_that_all_replicas_rejected_waits() {
     let now = epoch();
@@ -246,7 +247,7 @@ fn call_that_all_replicas_rejected_waits() {
     // at once.
     assert_eq!(
         scheduler.on_replica_failure(now, &mut again, Fault::Full(Some(Duration::ZERO))),
-        Hold::AllFull
+        RetryPath::AllReplicasFull
     );
     busy.into_iter().chain([again]).for_each(|grant| scheduler.release(now, grant));
     assert_empty(&scheduler, now);
@@ -431,7 +432,7 @@ fn call_is_tried_at_each_replica_whose_list_lacks_its_model() {
         scheduler.observe(now, id_of(&scheduler, name, now), Observation::Models(vec![model("base")]));
     }
     let mut avoid = Vec::new();
-    for expected in [Hold::RetryOther, Hold::No] {
+    for expected in [RetryPath::OtherReplica, RetryPath::Backoff] {
         let mut grant = admit(&mut scheduler, now, &wanting(Some("adapter"), &avoid, now));
         avoid.push(grant.placed().expect("placed").id);
         assert_eq!(scheduler.on_replica_failure(now, &mut grant, Fault::NoModel), expected);

@@ -1,6 +1,6 @@
 use super::*;
-use crate::cooldown::Hold;
 use crate::placement::{EngineMetrics, Fault, Observation, PollKind, ReplicaState};
+use crate::retry::RetryPath;
 use tidegate_config::OnFull;
 
 #[test]
@@ -171,12 +171,18 @@ fn full_replica_gets_no_calls_and_rejected_calls_go_elsewhere() {
     let mut scheduler = in_front_of(&of_slots(4), &members(0..2), now);
     let mut grant = admit(&mut scheduler, now, &wanting(None, &[], now));
     let (first, id) = (at(&grant), grant.placed().expect("placed").id);
-    assert_eq!(scheduler.on_replica_failure(now, &mut grant, Fault::Full(Some(ms(700)))), Hold::RetryOther);
+    assert_eq!(
+        scheduler.on_replica_failure(now, &mut grant, Fault::Full(Some(ms(700)))),
+        RetryPath::OtherReplica
+    );
     scheduler.release(now, grant);
     assert_eq!(scheduler.view(now).limit, 4);
     let mut again = admit(&mut scheduler, now, &wanting(None, &[id], now));
     assert_ne!(at(&again), first);
-    assert_eq!(scheduler.on_replica_failure(now, &mut again, Fault::Full(Some(ms(900)))), Hold::Outage);
+    assert_eq!(
+        scheduler.on_replica_failure(now, &mut again, Fault::Full(Some(ms(900)))),
+        RetryPath::AfterOutage
+    );
     scheduler.release(now, again);
     let waits = queue(&mut scheduler, now, wanting(None, &[id], now), ());
     let why = scheduler.explain(now, waits).expect("waits");
@@ -255,7 +261,7 @@ fn failure_of_a_call_that_may_have_run_counts_against_the_call() {
     let mut scheduler: Scheduler<()> = in_front_of(&of_slots(4), &members(0..2), now);
     for fault in [Fault::Broke, Fault::Rejected] {
         let mut grant = admit(&mut scheduler, now, &call("a", now));
-        assert_eq!(scheduler.on_replica_failure(now, &mut grant, fault), Hold::No);
+        assert_eq!(scheduler.on_replica_failure(now, &mut grant, fault), RetryPath::Backoff);
         scheduler.release(now, grant);
         assert_eq!(scheduler.view(now).limit, 8, "{fault:?}: one failure says nothing of a replica");
         assert!(scheduler.is_open() && !scheduler.is_cooling(now));
@@ -270,8 +276,8 @@ fn refusal_says_when_the_first_rate_limited_replica_returns() {
     let delays = [ms(4_000), ms(3_000)];
     for delay in delays {
         let mut grant = admit(&mut scheduler, now, &call("a", now));
-        let hold = scheduler.on_replica_failure(now, &mut grant, Fault::Limited(Some(delay)));
-        assert_eq!(hold, if delay == delays[0] { Hold::RetryOther } else { Hold::CoolDown });
+        let path = scheduler.on_replica_failure(now, &mut grant, Fault::Limited(Some(delay)));
+        assert_eq!(path, if delay == delays[0] { RetryPath::OtherReplica } else { RetryPath::AfterCoolDown });
         scheduler.release(now, grant);
     }
     let refused = scheduler.try_admit(now, &call("a", now)).expect_err("nobody is there");
@@ -537,7 +543,7 @@ fn call_that_failed_elsewhere_is_no_evidence_against_a_replica() {
     for attempt in 0..16 {
         let ticket = Ticket { has_failed: attempt >= 4, ..call("a", now) };
         let mut grant = admit(&mut scheduler, now, &ticket);
-        assert_eq!(scheduler.on_replica_failure(now, &mut grant, Fault::Broke), Hold::No);
+        assert_eq!(scheduler.on_replica_failure(now, &mut grant, Fault::Broke), RetryPath::Backoff);
         scheduler.release(now, grant);
         assert_eq!(scheduler.view(now).limit, 8, "after {attempt} more");
     }

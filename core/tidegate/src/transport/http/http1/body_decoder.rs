@@ -74,12 +74,12 @@ impl BodyDecoder {
         Self(State::UntilClose)
     }
 
-    /// Returns whether the body has ended.
+    /// Returns `true` if the body has ended.
     pub(super) fn has_ended(&self) -> bool {
         self.0 == State::Ended
     }
 
-    /// Returns whether the end of the connection ends the body too.
+    /// Returns `true` if the end of the connection ends the body too.
     pub(super) fn ends_with_connection(&self) -> bool {
         self.0 == State::UntilClose
     }

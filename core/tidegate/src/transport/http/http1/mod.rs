@@ -40,7 +40,8 @@ impl Connection {
         Self(stream)
     }
 
-    /// Returns whether the connection is still open, and the server has sent nothing unasked.
+    /// Returns `true` if the connection is still open, and the server has sent no unrequested
+    /// bytes.
     pub(super) fn is_usable(&mut self) -> bool {
         self.0.is_open_and_silent()
     }

@@ -128,14 +128,14 @@ fn frame(mut response: Response<()>, method: &Method) -> Result<ResponseHead, Er
     Ok(ResponseHead { response, body, is_persistent })
 }
 
-/// Returns whether the header `connection` contains a token.
+/// Returns `true` if the header `connection` contains a token.
 fn has_token(headers: &HeaderMap, token: &str) -> bool {
     let values = headers.get_all(CONNECTION).iter();
     let mut tokens = values.flat_map(|value| value.as_bytes().split(|&byte| byte == b','));
     tokens.any(|one| one.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
 }
 
-/// Returns whether the transfer coding is `chunked`. `identity`, which older servers send, counts
+/// Returns `true` if the transfer coding is `chunked`. `identity`, which older servers send, counts
 /// as no coding.
 ///
 /// # Errors

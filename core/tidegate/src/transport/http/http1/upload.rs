@@ -190,7 +190,7 @@ fn framing_of_stream(headers: &HeaderMap, exact: Option<u64>) -> Framing {
     exact.or(declared).map_or(Framing::Chunked, Framing::Length)
 }
 
-/// Returns whether a request without a body states this by a length of 0.
+/// Returns `true` if a request without a body must have the header `content-length: 0`.
 fn is_with_body(head: &RequestHead<'_>) -> bool {
     matches!(*head.method, Method::POST | Method::PUT | Method::PATCH)
         || head.headers.contains_key(CONTENT_LENGTH)

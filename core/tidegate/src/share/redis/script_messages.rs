@@ -13,10 +13,10 @@ use tidegate_share::{
     WEIGHTS,
 };
 
-/// The script for slots without its settings. See `exchange.lua`.
-const SCRIPT: &str = include_str!("exchange.lua");
-/// The script for rates without its settings. See `draw.lua`.
-const DRAW_SCRIPT: &str = include_str!("draw.lua");
+/// The script for slots without its settings. See `slots.lua`.
+const SCRIPT: &str = include_str!("slots.lua");
+/// The script for rates without its settings. See `rates.lua`.
+const DRAW_SCRIPT: &str = include_str!("rates.lua");
 /// The clock of the store.
 const WALL: &str = "local time = redis.call('TIME') local wall = time[1] + time[2] / 1e6";
 /// Time for which a store without a state grants only a part of a cap, because the members of a
@@ -37,7 +37,7 @@ const FIRST_BURST: f64 = 0.25;
 /// that sends was silent for longer.
 const MAX_RATES_STEP: Duration = Duration::from_secs(5);
 /// The time between two members that ask again, in milliseconds.
-const ASKS_APART_MS: u64 = 20;
+const ASK_SPREAD_MS: u64 = 20;
 /// Time after the last message until the store forgets a resource.
 const KEPT_FOR: Duration = Duration::from_secs(60);
 
@@ -79,7 +79,7 @@ pub(super) fn draw_script_with(wall: &str, longest: Duration, first_burst: f64) 
          local KEPT_MS, LONGEST_STOCK_MS = {kept}, {longest}\n\
          local LONG_WINDOW_MS = {LONG_WINDOW_MS}\n\
          local FIRST_BURST, ASKS_WITHIN_MS = {first_burst}, {ASKS_WITHIN_MS}\n\
-         local ASKS_AFTER_MS, ASKS_APART_MS = {ASKS_AFTER_MS}, {ASKS_APART_MS}\n\
+         local ASKS_AFTER_MS, ASK_SPREAD_MS = {ASKS_AFTER_MS}, {ASK_SPREAD_MS}\n\
          local BINS, TRAVEL_BINS, MAX_AMOUNT = {BINS}, {TRAVEL_BINS}, {MAX_AMOUNT}\n\
          local MIN_WINDOW_MS, MAX_WINDOW_MS = {shortest_window}, {longest_window}\n\
          local MIN_WEIGHT, MAX_WEIGHT = {min_weight}, {max_weight}\n{DRAW_SCRIPT}"
@@ -241,21 +241,21 @@ fn draw_fields(draw: &Draw) -> Vec<String> {
     fields
 }
 
-/// Returns the situation in an answer of a script to `member`, whose name is before it.
+/// Returns the reply in an answer of a script to `member`. The name of the member precedes it.
 ///
 /// The client of a cluster may return the answer to another message: a server that does not serve a
 /// channel any more tells this without being asked, and the client takes it for an answer.
 ///
 /// # Errors
 /// The answer is to another member.
-pub(super) fn situation_of<'a>(answer: &'a str, member: &str) -> RedisResult<&'a str> {
-    let situation = answer.strip_prefix(member).and_then(|rest| rest.strip_prefix(' '));
-    situation.ok_or_else(|| (ErrorKind::UnexpectedReturnType, "the answer is to another message").into())
+pub(super) fn reply_for<'a>(answer: &'a str, member: &str) -> RedisResult<&'a str> {
+    let reply = answer.strip_prefix(member).and_then(|rest| rest.strip_prefix(' '));
+    reply.ok_or_else(|| (ErrorKind::UnexpectedReturnType, "the answer is to another message").into())
 }
 
 /// What the store tells a member about rates: in its answers, and when it pushes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RatesSituation {
+pub(super) struct RatesReply {
     /// The number of advances since the member joined.
     pub(super) advances: u64,
     /// The last one.
@@ -270,7 +270,7 @@ pub(super) struct RatesSituation {
     pub(super) again: Duration,
 }
 
-impl RatesSituation {
+impl RatesReply {
     /// Parses an answer.
     ///
     /// # Errors
@@ -303,7 +303,7 @@ fn parse_amounts(text: &str) -> Option<Amounts> {
 
 /// What the store tells a member about slots: in its answers, and when it pushes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Situation {
+pub(super) struct SlotsReply {
     /// The slots that were granted since the member joined.
     pub(super) granted: usize,
     /// The number of the division of which this tells. Later ones have larger numbers.
@@ -320,7 +320,7 @@ pub(super) struct Situation {
     pub(super) again: Duration,
 }
 
-impl Situation {
+impl SlotsReply {
     /// Parses an answer.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! A limit or a pool of this process that other processes share, as the member of a store sees it.
+//! A limit or a pool of this process that other processes share: a *resource* of its store.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use crate::admission::{Admission, BudgetSet};
 use crate::budget::SharedSet;
 use crate::schedule::LeaseKind;
 use tidegate_share::rates::{Advance, Draw};
-use tidegate_share::{Evidence, LeaseUpdate, Placements, Report};
+use tidegate_share::{LeaseUpdate, LimitEvents, Placements, Report};
 
 /// Time for which events of calls are collected before other processes are told of them.
 pub(super) const EVENTS_DELAY: Duration = Duration::from_millis(20);
@@ -16,7 +16,7 @@ const MAX_MESSAGES: usize = 64;
 
 /// A limit or a pool of this process that other processes share.
 #[derive(Clone, Debug)]
-pub(crate) enum SharedLimit {
+pub(crate) enum SharedResource {
     /// The calls in flight of a target or tool, or those that await their first token.
     Calls(LeaseKind, Weak<Admission>),
     /// The requests and tokens per time of a target, of a tool, or of several targets.
@@ -25,7 +25,7 @@ pub(crate) enum SharedLimit {
     Replicas(Weak<Admission>),
 }
 
-/// What a limit tells its store when it joins.
+/// What a resource tells its store when it joins.
 #[derive(Debug)]
 pub(crate) enum JoinMessage {
     Calls(Report),
@@ -37,12 +37,13 @@ pub(crate) enum JoinMessage {
 #[derive(Clone, Debug)]
 pub(crate) enum CallEvents {
     /// The calls are at a target with an adaptive limit.
-    Evidence(Evidence),
+    LimitEvents(LimitEvents),
     /// The calls are at a pool.
     Placements(Placements),
 }
 
-impl SharedLimit {
+impl SharedResource {
+    /// Returns `true` if both are the same limit or pool of this process.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Calls(kind, one), Self::Calls(of, other)) => kind == of && one.ptr_eq(other),
@@ -61,6 +62,7 @@ impl SharedLimit {
         }
     }
 
+    /// Applies an update of a lease by the broker. Has no effect on rates and pools.
     pub(super) fn on_lease_update(&self, update: LeaseUpdate) {
         if let Self::Calls(kind, admission) = self {
             admission.upgrade().iter().for_each(|it| it.on_lease_update(*kind, update));
@@ -89,11 +91,12 @@ impl SharedLimit {
         (events, may_have_more)
     }
 
+    /// Returns the next message with events of calls, or `None` if there is none.
     fn take_message(&self) -> Option<CallEvents> {
         if let Self::Replicas(admission) = self {
             return admission.upgrade()?.take_placements().map(CallEvents::Placements);
         }
-        self.slots()?.take_evidence().map(CallEvents::Evidence)
+        self.slots()?.take_limit_events().map(CallEvents::LimitEvents)
     }
 
     /// Returns `true` if calls are in flight, or, at a pool, were sent since the last time.
@@ -115,12 +118,13 @@ impl SharedLimit {
     }
 
     /// Applies what happened to calls of another process at an adaptive limit.
-    pub(super) fn on_evidence(&self, process: u64, evidence: &Evidence) {
+    pub(super) fn on_limit_events(&self, process: u64, limit_events: &LimitEvents) {
         if let Some(admission) = self.slots() {
-            admission.on_evidence(process, evidence);
+            admission.on_limit_events(process, limit_events);
         }
     }
 
+    /// Starts a cool-down until `until` that another process has announced. Applies to slots only.
     pub(super) fn on_cool_down(&self, until: Instant) {
         if let Some(admission) = self.slots() {
             admission.resume_cooldown(until);
@@ -151,6 +155,7 @@ impl SharedLimit {
         budgets.upgrade().is_some_and(|it| it.has_shared_charges(*set))
     }
 
+    /// Returns what is idle to the broker, and reports what has changed since the last heartbeat.
     pub(super) fn on_heartbeat(&self) {
         match self {
             Self::Calls(kind, admission) => {
@@ -161,6 +166,7 @@ impl SharedLimit {
         }
     }
 
+    /// Records that the broker was lost.
     pub(super) fn on_lost(&self) {
         match self {
             Self::Calls(kind, admission) => {
@@ -171,6 +177,7 @@ impl SharedLimit {
         }
     }
 
+    /// Lets this process use the whole limit, because there can be no broker.
     pub(super) fn on_alone(&self) {
         match self {
             Self::Calls(kind, admission) => {
@@ -181,6 +188,8 @@ impl SharedLimit {
         }
     }
 
+    /// Returns the admission of a limit of slots, or `None` for other resources and after the gate
+    /// was dropped.
     fn slots(&self) -> Option<Arc<Admission>> {
         if let Self::Calls(LeaseKind::Slots, admission) = self { admission.upgrade() } else { None }
     }

@@ -23,9 +23,9 @@ use crate::config::TransportConfig;
 use crate::error::Error;
 
 /// The connections of a transport.
-pub(super) struct Pool {
+pub(super) struct ConnectionPool {
     connector: Connector,
-    hosts: RwLock<HashMap<RuntimeId, HashMap<Route, Arc<Host>>>>,
+    routes: RwLock<HashMap<RuntimeId, HashMap<Route, Arc<RouteConnections>>>>,
     max_idle: usize,
     idle_timeout: Duration,
     max_streams: usize,
@@ -39,7 +39,7 @@ type RuntimeId = Option<runtime::Id>;
 
 /// The connections of a route on one runtime.
 #[derive(Default)]
-pub(super) struct Host {
+pub(super) struct RouteConnections {
     /// HTTP/1.1 connections with the time since when they are idle, longest first.
     idle: Mutex<Vec<(Instant, http1::Connection)>>,
     /// HTTP/2 connections with the time of the last exchange's begin.
@@ -56,7 +56,7 @@ pub(super) struct Host {
 }
 
 /// A connection for one exchange.
-pub(super) enum Leased {
+pub(super) enum CheckedOut {
     Http1 {
         connection: http1::Connection,
         /// Whether exchanges came before, so that the server may be closing it.
@@ -69,7 +69,7 @@ pub(super) enum Leased {
     },
 }
 
-impl Host {
+impl RouteConnections {
     /// Returns the number of streams that the server allows on an HTTP/2 connection, as its
     /// settings stated last. `None` if it is not known.
     fn allowed_streams(&self) -> Option<usize> {
@@ -77,7 +77,7 @@ impl Host {
     }
 }
 
-impl Pool {
+impl ConnectionPool {
     /// Creates a pool without connections.
     ///
     /// # Errors
@@ -85,7 +85,7 @@ impl Pool {
     pub(super) fn new(config: &TransportConfig) -> Result<Arc<Self>, Error> {
         Ok(Arc::new(Self {
             connector: Connector::new(config)?,
-            hosts: RwLock::default(),
+            routes: RwLock::default(),
             max_idle: config.pool_idle,
             idle_timeout: config.pool_idle_timeout,
             max_streams: config.http2_streams,
@@ -97,17 +97,17 @@ impl Pool {
     ///
     /// # Errors
     /// As for [`Route::check`].
-    pub(super) fn host(self: &Arc<Self>, route: &Route) -> Result<Arc<Host>, Error> {
+    pub(super) fn connections_of(self: &Arc<Self>, route: &Route) -> Result<Arc<RouteConnections>, Error> {
         let runtime = Handle::try_current().ok().map(|runtime| runtime.id());
-        if let Some(host) = self.hosts.read().get(&runtime).and_then(|hosts| hosts.get(route)) {
-            return Ok(host.clone());
+        if let Some(connections) = self.routes.read().get(&runtime).and_then(|routes| routes.get(route)) {
+            return Ok(connections.clone());
         }
         route.check()?;
-        let mut hosts = self.hosts.write();
-        let host = hosts.entry(runtime).or_default().entry(route.clone()).or_default().clone();
-        drop(hosts);
+        let mut routes = self.routes.write();
+        let connections = routes.entry(runtime).or_default().entry(route.clone()).or_default().clone();
+        drop(routes);
         self.start_reaper();
-        Ok(host)
+        Ok(connections)
     }
 
     /// Returns an open connection of a route, or opens one.
@@ -117,77 +117,84 @@ impl Pool {
     ///
     /// # Cancel safety
     /// Dropping the future closes a connection that is being opened.
-    pub(super) async fn lease(&self, route: &Route, host: &Host) -> Result<Leased, Error> {
-        if let Some(leased) = self.reuse(host) {
-            return Ok(leased);
+    pub(super) async fn checkout(
+        &self,
+        route: &Route,
+        connections: &RouteConnections,
+    ) -> Result<CheckedOut, Error> {
+        if let Some(checked_out) = self.reuse(connections) {
+            return Ok(checked_out);
         }
-        if !self.connector.may_speak_http2(route) || host.speaks_http1.load(Ordering::Relaxed) {
-            return self.open(route, host).await;
+        if !self.connector.may_speak_http2(route) || connections.speaks_http1.load(Ordering::Relaxed) {
+            return self.open(route, connections).await;
         }
-        let failures = host.failures.load(Ordering::Relaxed);
-        let opening = host.opening.lock().await;
-        if let Some(leased) = self.reuse(host) {
-            return Ok(leased);
+        let failures = connections.failures.load(Ordering::Relaxed);
+        let opening = connections.opening.lock().await;
+        if let Some(checked_out) = self.reuse(connections) {
+            return Ok(checked_out);
         }
-        let waits_no_longer =
-            host.failures.load(Ordering::Relaxed) > failures || host.speaks_http1.load(Ordering::Relaxed);
+        let waits_no_longer = connections.failures.load(Ordering::Relaxed) > failures
+            || connections.speaks_http1.load(Ordering::Relaxed);
         if waits_no_longer {
             drop(opening);
         }
-        self.open(route, host).await
+        self.open(route, connections).await
     }
 
     /// Returns an open connection with room for an exchange, or `None`.
-    fn reuse(&self, host: &Host) -> Option<Leased> {
+    fn reuse(&self, connections: &RouteConnections) -> Option<CheckedOut> {
         let now = Instant::now();
-        let mut idle = host.idle.lock();
+        let mut idle = connections.idle.lock();
         while let Some((since, mut connection)) = idle.pop() {
             if now.duration_since(since) >= self.idle_timeout {
                 idle.clear();
             } else if connection.is_usable() {
-                return Some(Leased::Http1 { connection, is_reused: true });
+                return Some(CheckedOut::Http1 { connection, is_reused: true });
             }
         }
         drop(idle);
-        let mut multiplexed = host.multiplexed.lock();
+        let mut multiplexed = connections.multiplexed.lock();
         multiplexed.retain(|(_, connection)| !connection.is_closed());
         let (used, connection) =
-            multiplexed.iter_mut().find(|(_, connection)| self.has_room(host, connection))?;
+            multiplexed.iter_mut().find(|(_, connection)| self.has_room(connections, connection))?;
         *used = now;
-        Some(Leased::Http2 { connection: connection.clone(), is_reused: true })
+        Some(CheckedOut::Http2 { connection: connection.clone(), is_reused: true })
     }
 
-    /// Returns whether an HTTP/2 connection of a host may carry another exchange.
-    fn has_room(&self, host: &Host, connection: &http2::Connection) -> bool {
+    /// Returns `true` if an HTTP/2 connection of a route may carry another exchange.
+    fn has_room(&self, connections: &RouteConnections, connection: &http2::Connection) -> bool {
         let in_flight = connection.in_flight();
         if in_flight >= self.max_streams {
             return false;
         }
         if let Some(allowed) = connection.allowed_streams() {
             // A server that allows none for a while would otherwise get a connection for each call.
-            host.allowed_streams.store(allowed.max(1), Ordering::Relaxed);
+            connections.allowed_streams.store(allowed.max(1), Ordering::Relaxed);
         }
-        host.allowed_streams().is_none_or(|allowed| in_flight < allowed)
+        connections.allowed_streams().is_none_or(|allowed| in_flight < allowed)
     }
 
     /// Opens a connection.
-    async fn open(&self, route: &Route, host: &Host) -> Result<Leased, Error> {
+    async fn open(&self, route: &Route, connections: &RouteConnections) -> Result<CheckedOut, Error> {
         let opened = self.connector.open(route).await.inspect_err(|_| {
-            host.failures.fetch_add(1, Ordering::Relaxed);
+            connections.failures.fetch_add(1, Ordering::Relaxed);
         })?;
-        host.speaks_http1.store(!opened.is_http2, Ordering::Relaxed);
+        connections.speaks_http1.store(!opened.is_http2, Ordering::Relaxed);
         if !opened.is_http2 {
-            return Ok(Leased::Http1 { connection: http1::Connection::new(opened.stream), is_reused: false });
+            return Ok(CheckedOut::Http1 {
+                connection: http1::Connection::new(opened.stream),
+                is_reused: false,
+            });
         }
         let connection =
-            http2::Connection::start(opened.stream, self.max_streams, host.allowed_streams()).await?;
-        host.multiplexed.lock().push((Instant::now(), connection.clone()));
-        Ok(Leased::Http2 { connection, is_reused: false })
+            http2::Connection::start(opened.stream, self.max_streams, connections.allowed_streams()).await?;
+        connections.multiplexed.lock().push((Instant::now(), connection.clone()));
+        Ok(CheckedOut::Http2 { connection, is_reused: false })
     }
 
     /// Keeps a connection for later exchanges, unless enough are kept.
-    pub(super) fn keep(self: &Arc<Self>, host: &Host, connection: http1::Connection) {
-        let mut idle = host.idle.lock();
+    pub(super) fn keep(self: &Arc<Self>, connections: &RouteConnections, connection: http1::Connection) {
+        let mut idle = connections.idle.lock();
         if idle.len() >= self.max_idle {
             return;
         }
@@ -196,7 +203,7 @@ impl Pool {
         self.start_reaper();
     }
 
-    /// Starts the task that closes idle connections, unless it runs. It ends when no host is left,
+    /// Starts the task that closes idle connections, unless it runs. It ends when no route is left,
     /// or with the runtime that it runs on. Outside a runtime, does nothing.
     pub(super) fn start_reaper(self: &Arc<Self>) {
         let mut reaper = self.reaper.lock();
@@ -218,25 +225,25 @@ impl Pool {
     }
 
     /// Closes connections that were idle for too long or that the server has closed, and forgets
-    /// hosts without connections. Returns whether none are left, so that the reaper may end.
+    /// routes without connections. Returns `true` if none are left, so that the reaper may end.
     fn close_idle(&self) -> bool {
         let now = Instant::now();
         let is_recent = |since: &Instant| now.duration_since(*since) < self.idle_timeout;
-        let mut all = self.hosts.write();
-        let has_connections = |host: &Arc<Host>| {
-            let mut idle = host.idle.lock();
+        let mut all = self.routes.write();
+        let has_connections = |connections: &Arc<RouteConnections>| {
+            let mut idle = connections.idle.lock();
             idle.retain_mut(|(since, connection)| is_recent(since) && connection.is_usable());
-            let mut multiplexed = host.multiplexed.lock();
+            let mut multiplexed = connections.multiplexed.lock();
             multiplexed.retain(|(used, connection)| {
                 !connection.is_closed() && (connection.in_flight() > 0 || is_recent(used))
             });
-            !idle.is_empty() || !multiplexed.is_empty() || Arc::strong_count(host) > 1
+            !idle.is_empty() || !multiplexed.is_empty() || Arc::strong_count(connections) > 1
         };
-        all.retain(|_, hosts| {
-            hosts.retain(|_, host| has_connections(host));
-            !hosts.is_empty()
+        all.retain(|_, routes| {
+            routes.retain(|_, connections| has_connections(connections));
+            !routes.is_empty()
         });
-        // Before the lock is released: a host that comes later starts another reaper.
+        // Before the lock is released: a route that comes later starts another reaper.
         let is_empty = all.is_empty();
         if is_empty {
             *self.reaper.lock() = None;

@@ -3,8 +3,8 @@
 //! The first line is `events MEMBER NUMBER` or `gone MEMBER`. After the first one, each further
 //! line is a message as JSON, of an adaptive limit or of a pool. The script publishes `gone`, too.
 
-use super::super::limit::{CallEvents, SharedLimit};
-use tidegate_share::{Evidence, MAX_EVENTS, Placements};
+use super::super::resource::{CallEvents, SharedResource};
+use tidegate_share::{LimitEvents, MAX_EVENTS, Placements};
 
 /// What a member has published.
 pub(super) enum Published<'a> {
@@ -40,7 +40,7 @@ pub(super) fn events_text(member: &str, number: u64, events: &[CallEvents]) -> S
     let mut text = format!("events {member} {number}");
     for events in events {
         let line = match events {
-            CallEvents::Evidence(evidence) => serde_json::to_string(evidence),
+            CallEvents::LimitEvents(limit_events) => serde_json::to_string(limit_events),
             CallEvents::Placements(placements) => serde_json::to_string(placements),
         };
         // Numbers can always be written.
@@ -59,15 +59,15 @@ pub(super) fn gone_text(member: &str) -> String {
 
 /// Parses a line about the calls of another member at `limit`. Returns `None` if it is malformed or
 /// too long.
-pub(super) fn parse_events(limit: &SharedLimit, line: &str) -> Option<CallEvents> {
+pub(super) fn parse_events(limit: &SharedResource, line: &str) -> Option<CallEvents> {
     match limit {
-        SharedLimit::Replicas(_) => {
+        SharedResource::Replicas(_) => {
             let placements: Placements = serde_json::from_str(line).ok()?;
             placements.is_valid().then_some(CallEvents::Placements(placements))
         }
         _ => {
-            let evidence: Evidence = serde_json::from_str(line).ok()?;
-            (evidence.events.len() <= MAX_EVENTS).then_some(CallEvents::Evidence(evidence))
+            let limit_events: LimitEvents = serde_json::from_str(line).ok()?;
+            (limit_events.events.len() <= MAX_EVENTS).then_some(CallEvents::LimitEvents(limit_events))
         }
     }
 }
@@ -86,21 +86,21 @@ mod tests {
     fn texts_are_parsed_as_they_were_written() {
         let event = PlacementEvent { call: 7, what: PlacementStep::Ended { accepted: true } };
         let placements = Placements { restarts: false, events: vec![event] };
-        let evidence = Evidence { restarts: true, sent_us: 5, ..Evidence::default() };
+        let limit_events = LimitEvents { restarts: true, sent_us: 5, ..LimitEvents::default() };
         let text = events_text(
             MEMBER,
             3,
-            &[CallEvents::Placements(placements.clone()), CallEvents::Evidence(evidence.clone())],
+            &[CallEvents::Placements(placements.clone()), CallEvents::LimitEvents(limit_events.clone())],
         );
         let Some(Published::Events { member: 255, number: 3, mut lines }) = Published::parse(&text) else {
             panic!("events: {text}")
         };
-        let pool = SharedLimit::Replicas(Weak::new());
-        let limit = SharedLimit::Calls(LeaseKind::Slots, Weak::new());
+        let pool = SharedResource::Replicas(Weak::new());
+        let limit = SharedResource::Calls(LeaseKind::Slots, Weak::new());
         let parsed = lines.next().and_then(|line| parse_events(&pool, line));
         assert!(matches!(parsed, Some(CallEvents::Placements(parsed)) if parsed == placements));
         let parsed = lines.next().and_then(|line| parse_events(&limit, line));
-        assert!(matches!(parsed, Some(CallEvents::Evidence(parsed)) if parsed == evidence));
+        assert!(matches!(parsed, Some(CallEvents::LimitEvents(parsed)) if parsed == limit_events));
         let gone = gone_text(MEMBER);
         assert!(matches!(Published::parse(&gone), Some(Published::Gone { member: 255 })));
     }
@@ -118,7 +118,7 @@ mod tests {
         ] {
             assert!(Published::parse(text).is_none(), "{text}");
         }
-        let pool = SharedLimit::Replicas(Weak::new());
+        let pool = SharedResource::Replicas(Weak::new());
         let event = PlacementEvent { call: 7, what: PlacementStep::Ended { accepted: true } };
         let events = vec![event; MAX_PLACEMENTS + 1];
         let long = serde_json::to_string(&Placements { restarts: false, events }).expect("text");

@@ -12,7 +12,7 @@
 --        `heartbeat`  with the two totals and the number of the division
 --        `cool_down`  with the milliseconds that the provider asked for
 --        `leave`
--- Reply  the name of the member and its situation (see `situation`), nothing if it leaves, or false if it is not known
+-- Reply  the name of the member and the text of `reply`, nothing if it leaves, or false if it is not known
 --
 -- Totals count from the time when the member joined, so a message that is lost or applied twice does no
 -- harm. `wall` (the time in seconds) and the constants in capitals are set above this script.
@@ -52,14 +52,14 @@ end
 -- owed slots, its fair number, the cap, the number of members, the total of all leases, the number of the last
 -- division, the number of appointments, the leader and the deputy of an adaptive limit, the milliseconds of a
 -- cool-down, and the milliseconds after which time alone may let slots become free, or 0.
-local function situation(fields)
+local function reply(fields)
   local cools = math.max(redis.call('PTTL', cool_key), 0)
   local again = math.max(math.ceil((wake - clock) * 1000), 0)
   return string.format('%s %s %d %d', fields, summary, cools, again)
 end
 
 local function push(member, fields)
-  redis.call('SPUBLISH', state_key .. ':' .. member, situation(fields))
+  redis.call('SPUBLISH', state_key .. ':' .. member, reply(fields))
 end
 
 if kind ~= 'leave' then
@@ -76,7 +76,7 @@ if kind == 'heartbeat' and agrees and #silent == 0 and (wake == 0 or clock < wak
   redis.call('HSET', state_key, 'clock', string.format('%.6f', clock), 'wall', string.format('%.6f', wall))
   redis.call('PEXPIRE', state_key, KEPT_MS)
   redis.call('PEXPIRE', heard_key, KEPT_MS)
-  return id .. ' ' .. situation(own)
+  return id .. ' ' .. reply(own)
 end
 
 local packed = redis.call('HGET', state_key, 'state')
@@ -419,4 +419,4 @@ redis.call('HSET', state_key, 'clock', string.format('%.6f', clock), 'wall', str
   'wake', string.format('%.6f', wake), 'summary', summary, 'state', cmsgpack.pack(state))
 redis.call('PEXPIRE', state_key, KEPT_MS)
 redis.call('PEXPIRE', heard_key, KEPT_MS)
-return kind == 'leave' and '' or id .. ' ' .. situation(own)
+return kind == 'leave' and '' or id .. ' ' .. reply(own)

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use crate::adaptive::{CallKind, Ended, Limit, Sample};
-use tidegate_share::{Appointment, CallEvent, CallStep, Evidence, LimitRole, MAX_EVENTS};
+use tidegate_share::{Appointment, CallEvent, CallStep, LimitEvents, LimitRole, MAX_EVENTS};
 
 /// The maximum number of calls of other processes that are counted, and of events that were not
 /// told yet.
@@ -23,7 +23,7 @@ const MAX_AGE: Duration = Duration::from_secs(86_400);
 
 /// The exchange of one adaptive limit. See [the module](self).
 #[derive(Debug, Default)]
-pub(super) struct EvidenceExchange {
+pub(super) struct LimitEventExchange {
     /// What this process does for the limit. `None`: its own limit is in force.
     appointment: Option<Appointment>,
     /// The last role of this process, also if it has lost the broker since. `None`: it never had
@@ -61,7 +61,7 @@ struct OpenCall {
     is_answered: bool,
 }
 
-impl EvidenceExchange {
+impl LimitEventExchange {
     /// Records that a call of this process was sent. Returns its number.
     pub(super) fn on_sent(&mut self, now: Instant, kind: CallKind) -> u64 {
         self.calls += 1;
@@ -97,8 +97,9 @@ impl EvidenceExchange {
         }
     }
 
-    /// Returns `true` if there are pending events that the driver was not told of.
-    pub(super) fn announce(&mut self) -> bool {
+    /// Returns `true` if there are pending events that were not announced to the driver, and marks
+    /// them as announced.
+    pub(super) fn take_announcement(&mut self) -> bool {
         let is_due = (self.restarts || !self.pending.is_empty()) && !self.is_announced;
         self.is_announced |= is_due;
         is_due
@@ -106,7 +107,7 @@ impl EvidenceExchange {
 
     /// Removes up to [`MAX_EVENTS`] pending events, and returns them. Returns `None` if there is
     /// nothing to tell.
-    pub(super) fn take(&mut self, now: Instant) -> Option<Evidence> {
+    pub(super) fn take(&mut self, now: Instant) -> Option<LimitEvents> {
         self.is_announced = false;
         let micros = |from, to: Instant| {
             u64::try_from(to.saturating_duration_since(from).as_micros()).unwrap_or(u64::MAX)
@@ -116,7 +117,7 @@ impl EvidenceExchange {
         let events: Vec<_> =
             pending.map(|(at, call, what)| CallEvent { call, age_us: micros(at, now), what }).collect();
         let sent_us = micros(*self.began_at.get_or_insert(now), now);
-        (restarts || !events.is_empty()).then_some(Evidence { restarts, sent_us, events })
+        (restarts || !events.is_empty()).then_some(LimitEvents { restarts, sent_us, events })
     }
 
     /// Tells the observers of all calls in flight again.
@@ -177,33 +178,39 @@ impl EvidenceExchange {
         if role == before {
             return;
         }
-        let Some(role) = role else { return limit.decide(now) };
+        let Some(role) = role else { return limit.lead(now) };
         // Whoever leads at first has been alone.
         let saw_all = self.last_role.map_or(role == LimitRole::Leader, |role| !role.is_follower());
         if !role.is_follower() && !saw_all {
             limit.forget_usual();
         }
         if role == LimitRole::Leader {
-            limit.decide(now);
+            limit.lead(now);
         }
         self.last_role = Some(role);
     }
 
     /// Applies events of the calls of another process. Does nothing if this process does not
     /// observe them.
-    pub(super) fn observe(&mut self, now: Instant, limit: &mut Limit, process: u64, evidence: &Evidence) {
+    pub(super) fn observe(
+        &mut self,
+        now: Instant,
+        limit: &mut Limit,
+        process: u64,
+        limit_events: &LimitEvents,
+    ) {
         if self.role().is_none_or(|role| role.is_follower()) {
             return;
         }
-        if evidence.restarts {
+        if limit_events.restarts {
             self.forget(now, limit, |of| of == process);
         }
-        if evidence.events.is_empty() {
+        if limit_events.events.is_empty() {
             self.clocks.remove(&process);
             return;
         }
-        let delay = self.delay(now, process, evidence.sent_us);
-        for event in &evidence.events {
+        let delay = self.delay(now, process, limit_events.sent_us);
+        for event in &limit_events.events {
             let late_by = delay.saturating_add(Duration::from_micros(event.age_us)).min(MAX_AGE);
             let key = (process, event.call);
             if let CallStep::Sent(kind) = event.what {
@@ -215,7 +222,7 @@ impl EvidenceExchange {
                 continue;
             }
             let Some(mut sample) = self.others.remove(&key) else { continue };
-            sample.postpone(now, late_by);
+            sample.shift_later(now, late_by);
             match event.what {
                 CallStep::FirstToken => limit.on_first_token(now, &mut sample),
                 CallStep::Unobservable { output } => limit.mark_unobservable(now, &mut sample, output),
@@ -225,7 +232,7 @@ impl EvidenceExchange {
                 }
                 CallStep::Sent(_) => {}
             }
-            sample.advance(late_by);
+            sample.shift_earlier(late_by);
             self.others.insert(key, sample);
         }
     }
@@ -294,7 +301,7 @@ mod tests {
             let settings = LimitSettings { max: 64, objective: None, latency: None, tpot: None, adaptive };
             let mut now = epoch();
             let [mut own, mut seen] = [(); 2].map(|()| Limit::new(&settings, now));
-            let [mut process, mut observer] = [(); 2].map(|()| EvidenceExchange::default());
+            let [mut process, mut observer] = [(); 2].map(|()| LimitEventExchange::default());
             let appointed = |role, term| Some(Appointment { role, term });
             observer.on_appointed(now, &mut seen, appointed(LimitRole::Leader, 1), 2);
             process.on_appointed(now, &mut own, appointed(LimitRole::Follower, 1), 2);
@@ -319,9 +326,9 @@ mod tests {
                     }
                     Action::FirstToken { .. } | Action::End { .. } => {}
                     Action::Tell => {
-                        prop_assert_eq!(process.announce(), process.restarts || !process.pending.is_empty());
-                        while let Some(evidence) = process.take(now) {
-                            observer.observe(now, &mut seen, 7, &evidence);
+                        prop_assert_eq!(process.take_announcement(), process.restarts || !process.pending.is_empty());
+                        while let Some(limit_events) = process.take(now) {
+                            observer.observe(now, &mut seen, 7, &limit_events);
                         }
                         let awaiting = open.iter().filter(|(_, awaits)| *awaits).count();
                         prop_assert_eq!(observer.others.len(), open.len());

@@ -17,7 +17,7 @@
 --        `alive`      with the milliseconds of silence, if the member wants nothing. Takes little time, however many
 --                     members there are
 --        `leave`      with the milliseconds of silence
--- Reply  the name of the member and its situation (see `situation`), or only the number of members if it is `alive`;
+-- Reply  the name of the member and the text of `reply`, or only the number of members if it is `alive`;
 --        nothing if it leaves, or false if it is not known
 --
 -- `wall` (the time in seconds) and the constants in capitals are set above this script.
@@ -338,7 +338,7 @@ end
 -- of the draw that it answers, its amounts, what all members had charged then, the number of members, the
 -- epoch, the number of the last change of charges, and the milliseconds after which the member must ask again
 -- because only time lets its next advance fit, or 0.
-local function situation(account, again)
+local function reply(account, again)
   local age = math.floor((clock - account.given_at) * 1000)
   return string.format('%d %d %d %s %s %d %s %.0f %d', account.advanced, age, account.answered or 0,
     text_of(account.given), text_of(account.charged), members, state.epoch, state.division, again)
@@ -358,7 +358,7 @@ while true do
     for rank, entry in ipairs(waiting) do
       if entry.member == id then
         again = math.ceil(wait * 1000) + 1
-        if rank > 1 then again = math.max(again, ASKS_AFTER_MS) + ASKS_APART_MS * rank end
+        if rank > 1 then again = math.max(again, ASKS_AFTER_MS) + ASK_SPREAD_MS * rank end
         again = math.min(again, ASKS_WITHIN_MS)
         break
       end
@@ -386,7 +386,7 @@ while true do
   apply_limits()
 end
 for _, member in ipairs(advanced) do
-  redis.call('SPUBLISH', state_key .. ':' .. member, situation(accounts[member], 0))
+  redis.call('SPUBLISH', state_key .. ':' .. member, reply(accounts[member], 0))
 end
 
 -- What was charged remains for the longest window, also without members.
@@ -397,4 +397,4 @@ redis.call('HSET', state_key, 'clock', exact_clock, 'wall', exact_wall, 'epoch',
   string.format('%.0f', state.division), 'kept', kept, 'state', cmsgpack.pack(state))
 redis.call('PEXPIRE', state_key, kept)
 redis.call('PEXPIRE', heard_key, kept)
-return kind == 'leave' and '' or id .. ' ' .. situation(accounts[id], again)
+return kind == 'leave' and '' or id .. ' ' .. reply(accounts[id], again)

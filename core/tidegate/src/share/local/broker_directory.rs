@@ -49,9 +49,9 @@ pub(super) struct NamedDirectories {
     temporary: PathBuf,
 }
 
-/// Where the brokers of one share are found.
+/// The directory in which the brokers of one share are found.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct BrokerDirectory {
     named: NamedDirectories,
     name: Box<str>,
     /// The path of the files up to the first dot of their names.
@@ -87,7 +87,7 @@ impl NamedDirectories {
     }
 }
 
-impl Place {
+impl BrokerDirectory {
     /// Finds the directory of the brokers, and creates it if necessary: `tidegate` in the user's
     /// runtime directory, otherwise `tidegate-UID` in the directory for temporary files.
     ///
@@ -109,19 +109,19 @@ impl Place {
             let problem = "must be a directory that belongs to this user and is closed to others (mode 700)";
             return Err(io::Error::other(format!("{} {problem}", directory.display())));
         }
-        let place =
+        let found =
             Self { named: named.clone(), name: name.into(), base: directory.join(format!("v3-{name}")) };
-        if place.socket(u64::MAX).as_os_str().len() > MAX_SOCKET_PATH {
+        if found.socket(u64::MAX).as_os_str().len() > MAX_SOCKET_PATH {
             let problem = "is too long for the path of a socket: choose a shorter `share.name`, or set `XDG_RUNTIME_DIR` to a shorter path";
-            return Err(io::Error::other(format!("{} {problem}", place.base.display())));
+            return Err(io::Error::other(format!("{} {problem}", found.base.display())));
         }
-        Ok(place)
+        Ok(found)
     }
 
     /// Returns `true` if new members look for their broker elsewhere. This happens when the user
     /// logs in or out, which creates or removes the runtime directory.
     pub(super) fn has_moved(&self) -> bool {
-        Self::new(&self.named, &self.name).is_ok_and(|place| place.base != self.base)
+        Self::new(&self.named, &self.name).is_ok_and(|found| found.base != self.base)
     }
 
     fn file(&self, suffix: &str) -> PathBuf {
