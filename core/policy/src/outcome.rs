@@ -98,18 +98,18 @@ impl AttemptOutcome {
 
     /// Returns `true` if the upstream does not serve the model of the request. The body of the
     /// response names the error; otherwise, the path of the request may be unknown instead.
-    pub fn lacks_model(&self) -> bool {
+    pub(crate) fn lacks_model(&self) -> bool {
         matches!(self, Self::Rejected(Verdict { class: Class::NotFound, code: Some(_), .. }))
     }
 
     /// Returns `true` if the upstream did not accept the credential of the request (401).
-    pub fn is_unauthenticated(&self) -> bool {
+    pub(crate) fn is_unauthenticated(&self) -> bool {
         matches!(self, Self::Rejected(Verdict { class: Class::Unauthorized, status: 401, .. }))
     }
 
     /// Returns `true` if another replica of the same pool may accept the request although this
     /// upstream never will: it does not serve the model, or does not accept the credential.
-    pub fn is_misplaced(&self) -> bool {
+    pub(crate) fn is_misplaced(&self) -> bool {
         self.lacks_model() || self.is_unauthenticated()
     }
 

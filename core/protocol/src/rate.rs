@@ -111,7 +111,7 @@ impl RateHeaders {
     /// budget reports its reset.
     ///
     /// Budgets that are not exhausted did not cause the failure and are ignored.
-    pub fn longest_exhausted_reset(&self) -> Option<Duration> {
+    pub(crate) fn longest_exhausted_reset(&self) -> Option<Duration> {
         self.exhausted().filter_map(|window| window.reset).max()
     }
 

@@ -49,7 +49,7 @@ impl Output {
 
     /// Returns the output tokens, over all answers, that remain after `produced` tokens, at the
     /// given quantile. `probability` is clamped to 0..=1, and NaN counts as 1.
-    pub fn remaining_quantile(&self, produced: u64, probability: f64) -> u64 {
+    pub(crate) fn remaining_quantile(&self, produced: u64, probability: f64) -> u64 {
         let so_far = produced as f64 / self.answers;
         let probability = if probability.is_nan() { 1.0 } else { probability.clamp(0.0, 1.0) };
         let mass: f64 = self.spans_above(so_far).map(|(share, ..)| share).sum();

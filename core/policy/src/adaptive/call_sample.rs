@@ -49,7 +49,7 @@ pub struct Sample {
 impl Sample {
     /// Returns the work before the first token, in tokens of prefill. Zero if the call does not
     /// stream.
-    pub fn first_token_work(&self) -> u64 {
+    pub(crate) fn first_token_work(&self) -> u64 {
         self.work
     }
 

@@ -170,26 +170,26 @@ impl Limit {
     /// its batch if that is known. Otherwise the maximum number of slots while the limit grows
     /// freely, and the current one once an overload has shown that it is about what the upstream
     /// serves.
-    pub fn reachable_slots(&self) -> usize {
+    pub(crate) fn reachable_slots(&self) -> usize {
         let slots = if matches!(self.growth, Growth::SlowStart) { self.settings.max } else { self.slots() };
         self.batch_size.calls().map_or(slots, |size| size.min(slots))
     }
 
     /// Sets the number of slots that are kept free for other tenants. The slots count as full if
     /// only these are free.
-    pub fn keep_free(&mut self, spare: usize) {
+    pub(crate) fn keep_free(&mut self, spare: usize) {
         self.spare = spare;
     }
 
     /// Returns `true` if another call can await its first token without exceeding the capacity.
-    pub fn has_first_token_room(&self) -> bool {
+    pub(crate) fn has_first_token_room(&self) -> bool {
         self.first_token_capacity.has_room(self.load.awaiting_work)
     }
 
     /// Returns the work of a call before its first token, multiplied by the seconds that it takes
     /// on an uncongested upstream: what the call contributes to the mean work in the upstream if
     /// nothing is queued. Zero if the call does not stream or the time is not known.
-    pub fn first_token_work_seconds(&self, sample: &Sample) -> f64 {
+    pub(crate) fn first_token_work_seconds(&self, sample: &Sample) -> f64 {
         sample.work as f64 * self.first_token_capacity.quiet(sample.class).unwrap_or(0.0)
     }
 
@@ -378,12 +378,12 @@ impl Limit {
 
     /// Returns the last time at which the limit detected that too many calls were in flight, even
     /// if it was already at its minimum then. Returns `None` if it never did.
-    pub fn last_breach(&self) -> Option<Instant> {
+    pub(crate) fn last_breach(&self) -> Option<Instant> {
         self.last_breach_at
     }
 
     /// Returns the last change of the limit, or `None` if it never changed.
-    pub fn last_change(&self) -> Option<Decision> {
+    pub(crate) fn last_change(&self) -> Option<Decision> {
         self.slots.last
     }
 

@@ -186,7 +186,7 @@ impl RateBudgets {
     }
 
     /// Forgets the limits that rate headers announced. Configured limits are in force again.
-    pub fn forget_announced(&mut self, now: Instant) {
+    pub(crate) fn forget_announced(&mut self, now: Instant) {
         self.forget_announced_if(now, |_| true);
         self.update_limits_flag();
     }
@@ -230,7 +230,7 @@ impl RateBudgets {
     ///
     /// The estimated output is not included. If an estimate that is too high rejected calls, no
     /// call would ever be sent to correct the estimate.
-    pub fn oversize(&self, demand: &Demand) -> Option<(BudgetKind, u64)> {
+    pub(crate) fn oversize(&self, demand: &Demand) -> Option<(BudgetKind, u64)> {
         let input = demand.min_input();
         let known = self.config.counting != Counting::Auto || self.learned.is_some();
         let most = demand.max_output.filter(|_| known).unwrap_or(0);
@@ -249,7 +249,7 @@ impl RateBudgets {
 
     /// Returns `true` if the need is more than a limit permits for one call even if nothing else is
     /// charged. The need is an estimate: the provider may still admit the call.
-    pub fn is_exceeded_by(&self, need: &Need) -> bool {
+    pub(crate) fn is_exceeded_by(&self, need: &Need) -> bool {
         self.quotas.iter().any(|quota| u64::from(quota.kind.cost(need)) > quota.max_call())
     }
 
@@ -273,7 +273,7 @@ impl RateBudgets {
 
     /// Returns `true` if this process has used up a limit, so that a call with this need does not
     /// fit now.
-    pub fn is_spent(&mut self, now: Instant, need: &Need) -> bool {
+    pub(crate) fn is_spent(&mut self, now: Instant, need: &Need) -> bool {
         self.quotas.iter_mut().any(|quota| quota.ready_at(now, &self.totals, need) > now)
     }
 

@@ -283,7 +283,7 @@ impl Cooldown {
     }
 
     /// Returns `true` if the target is in an outage in which it did not only answer 429.
-    pub fn is_outage(&self) -> bool {
+    pub(crate) fn is_outage(&self) -> bool {
         self.evidence.is_outage()
     }
 
@@ -308,7 +308,7 @@ impl Cooldown {
 
     /// Returns `true` if the next admitted attempt is a probe, as of the last call of
     /// [`Cooldown::ready`].
-    pub fn is_probing(&self) -> bool {
+    pub(crate) fn is_probing(&self) -> bool {
         matches!(self.phase, Phase::Probing { .. })
     }
 

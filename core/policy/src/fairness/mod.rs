@@ -132,7 +132,7 @@ impl VirtualTime {
 
     /// Starts a new busy period, which cancels all debts. Called when no call of the lane waits or
     /// runs.
-    pub fn end_busy_period(&mut self) {
+    pub(crate) fn end_busy_period(&mut self) {
         self.now = Tag { period: self.now.period + 1, work: 0.0 };
         self.started = self.now;
     }
@@ -140,7 +140,7 @@ impl VirtualTime {
     /// Returns `true` if the tenant is in debt: its finish tag is ahead of the virtual time by more
     /// than the charge of its last dispatched call. This happens if calls cost more than was
     /// charged at their dispatch, or if retries were charged.
-    pub fn is_in_debt(&self, account: &Account) -> bool {
+    pub(crate) fn is_in_debt(&self, account: &Account) -> bool {
         let is_current = account.finish.period == self.now.period;
         is_current && account.finish.work - self.now.work > account.last * (1.0 + 1e-9)
     }

@@ -76,7 +76,7 @@ impl Forecast {
 
     /// Limits all lengths to `most` tokens. `None` sets no limit.
     #[must_use]
-    pub fn at_most(mut self, most: Option<u64>) -> Self {
+    pub(crate) fn at_most(mut self, most: Option<u64>) -> Self {
         if let Some(most) = most.map(saturate) {
             self.most = Some(self.most.map_or(most, |before| before.min(most)));
         }

@@ -258,7 +258,7 @@ impl Kv {
 
     /// Forgets what [`Kv::calibrate`] has corrected, because the reports are out of date: other
     /// clients may have left.
-    pub fn forget_report(&mut self) {
+    pub(crate) fn forget_report(&mut self) {
         self.unaccounted = 0.0;
         self.max_available = None;
     }

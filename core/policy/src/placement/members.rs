@@ -49,7 +49,7 @@ impl Placement {
     /// If some members could not join because the pool was full, and an index is free now, returns
     /// all members. Otherwise, returns `None`. Call this after a replica has left, and pass the
     /// result to [`Placement::set_members`].
-    pub fn take_pending(&mut self) -> Option<Arc<[ReplicaConfig]>> {
+    pub(crate) fn take_pending(&mut self) -> Option<Arc<[ReplicaConfig]>> {
         self.pending
             .take_if(|_| self.replicas.len() < MAX_REPLICAS || self.replicas.iter().any(Option::is_none))
     }
@@ -115,7 +115,7 @@ impl Placement {
     ///
     /// If no member serves the model as far as is known, these are the members that did not answer
     /// so themselves, because the model may have been loaded since the members listed their models.
-    pub fn replicas_to_try(&self, call: &PlacedCall) -> ReplicaSet {
+    pub(crate) fn replicas_to_try(&self, call: &PlacedCall) -> ReplicaSet {
         let Some(model) = call.model.as_deref() else { return ReplicaSet::NONE };
         let unasked = self.filter(|replica| !replica.lacks(model)).and(self.members());
         self.could_serve(model).or_if_empty(unasked.less(self.refusing()))

@@ -472,14 +472,14 @@ impl Placement {
     }
 
     /// Returns `true` if the replica answered 404 for a model and nothing contradicts that.
-    pub fn is_lacking_models(&self, id: ReplicaId) -> bool {
+    pub(crate) fn is_lacking_models(&self, id: ReplicaId) -> bool {
         let replica = self.index_of(id).and_then(|at| self.replica(at));
         replica.is_some_and(|replica| !replica.lacking.is_empty())
     }
 
     /// Returns the replicas that went down since the last call of this method, except those that
     /// stay eligible. Their unanswered calls are to be cancelled.
-    pub fn take_stranded(&mut self) -> ReplicaSet {
+    pub(crate) fn take_stranded(&mut self) -> ReplicaSet {
         let stranded = self.filter(|replica| replica.health.went_down && !replica.health.is_exempt);
         for Replica { health, .. } in self.replicas.iter_mut().flatten() {
             health.went_down &= health.is_exempt;
@@ -503,7 +503,7 @@ impl Placement {
     /// Returns when the first replica that accepts no calls now is expected to accept calls again,
     /// if it is healthy by then: after its next health poll is answered, or when time alone ends
     /// its ejection or its busy period. Returns `None` if the time is not known.
-    pub fn returns_at(&self, now: Instant) -> Option<Instant> {
+    pub(crate) fn returns_at(&self, now: Instant) -> Option<Instant> {
         let members = self.known().map(|(_, replica)| replica).filter(|replica| !replica.draining);
         let returns = |replica: &Replica| replica.health.returns_at(now, self.polls.next_probe(now, replica));
         members.filter_map(returns).min()

@@ -49,7 +49,7 @@ impl ReplicaSet {
     }
 
     /// Returns this set, or `other` if this set is empty.
-    pub fn or_if_empty(self, other: Self) -> Self {
+    pub(crate) fn or_if_empty(self, other: Self) -> Self {
         if self.is_empty() { other } else { self }
     }
 

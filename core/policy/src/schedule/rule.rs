@@ -81,7 +81,7 @@ impl Rule {
 
     /// Returns `true` if the rule is about a rate budget, the tenant's own tokens, the memory or a
     /// reservation. These rules may permit a call that needs less.
-    pub fn is_budget(self) -> bool {
+    pub(crate) fn is_budget(self) -> bool {
         match self {
             Rule::TenantTokens | Rule::Reserved => true,
             Rule::Replicas => false,

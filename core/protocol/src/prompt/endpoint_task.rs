@@ -42,7 +42,7 @@ pub enum Task {
 impl Task {
     /// Returns the task that a model's name implies, for endpoints that serve several tasks.
     /// Returns [`Task::Other`] if the name implies none.
-    pub fn from_model(model: &str) -> Self {
+    pub(crate) fn from_model(model: &str) -> Self {
         const WORDS: [(Task, &[&str]); 4] = [
             (Task::Embed, &["embed"]),
             (Task::Rank, &["rerank"]),

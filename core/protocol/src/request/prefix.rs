@@ -29,7 +29,7 @@ impl Prefix {
 
     /// Returns the same prefixes, with `hash` applied to the hashes of those that end within the
     /// first `bytes` bytes of the prompt.
-    pub fn rehashed(self, bytes: u64, hash: impl Fn(u64) -> u64) -> Self {
+    pub(crate) fn rehashed(self, bytes: u64, hash: impl Fn(u64) -> u64) -> Self {
         let hashes = self.hashes.iter().zip(&*self.ends);
         let hashes = hashes.map(|(of, end)| if u64::from(*end) <= bytes { hash(*of) } else { *of });
         Self::new(hashes.collect(), self.ends.to_vec(), self.bytes)

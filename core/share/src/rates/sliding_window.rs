@@ -40,7 +40,7 @@ impl SlidingWindow {
 
     /// Creates a counter of `bins` bins without charges. A request reaches the provider within the
     /// time of `lag` bins after it is charged.
-    pub fn with_bins(window: Duration, bins: u64, lag: u64, now: Instant) -> Self {
+    pub(crate) fn with_bins(window: Duration, bins: u64, lag: u64, now: Instant) -> Self {
         let bin = window.as_secs_f64().max(1e-3) / bins as f64;
         // One more for the bin that is about to expire.
         let total = bins + 1 + lag;
