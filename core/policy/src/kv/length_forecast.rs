@@ -44,7 +44,8 @@ impl fmt::Debug for Deferred {
 
 impl Forecast {
     /// Creates a forecast of exactly `tokens` output tokens.
-    pub fn exact(tokens: u64) -> Self {
+    #[cfg(test)]
+    pub(crate) fn exact(tokens: u64) -> Self {
         Self { lengths: Arc::new([saturate(tokens)]), ..Self::default() }
     }
 
