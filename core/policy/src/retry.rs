@@ -86,7 +86,7 @@ impl FailedAttempt {
 }
 
 /// Returns `true` if the next attempt of the call prefers a replica other than the one of this
-/// attempt: the outcome is a retryable or [misplaced](AttemptOutcome::is_misplaced) rejection, or a
+/// attempt: the outcome is a retryable or misplaced rejection, or a
 /// retryable failure after admission that this process did not cause.
 pub fn avoids_replica(outcome: &AttemptOutcome) -> bool {
     match outcome {

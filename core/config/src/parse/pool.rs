@@ -133,11 +133,13 @@ fn read_replica(given: &Given<'_>) -> Option<ReplicaConfig> {
 const URL: TextRule<String> =
     TextRule { expected: "a replica's base URL such as \"http://10.0.0.1:8000\"", parse: parse_base_url };
 
-/// Accepts the name of a model that a replica serves: 1 to 256 bytes without `*`.
+/// Accepts the name of a model that a replica serves: 1 to 256 bytes, without `*` and control
+/// characters.
 const MODEL: TextRule<Arc<str>> = TextRule {
     expected: "the name of a model that the replica serves, or a list of them",
     parse: |name| match name.len() {
         _ if name.contains('*') => Err("write the full name, without *"),
+        _ if name.contains(char::is_control) => Err("a name must not contain control characters"),
         1..=MAX_MODEL => Ok(name.into()),
         _ => Err(""),
     },

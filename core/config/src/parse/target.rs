@@ -383,9 +383,11 @@ pub(super) fn parse_base_url(text: &str) -> Result<String, &'static str> {
     Ok(url)
 }
 
-/// Checks the name of a model (1 to 256 bytes). Returns it, or why it is invalid.
+/// Checks the name of a model (1 to 256 bytes, no control characters). Returns it, or why it is
+/// invalid.
 fn parse_model(text: &str) -> Result<&str, &'static str> {
     match text.len() {
+        _ if text.contains(char::is_control) => Err("a name must not contain control characters"),
         0 => Err("a name must not be empty"),
         1..=MAX_MODEL => Ok(text),
         _ => Err("a name may have at most 256 bytes"),

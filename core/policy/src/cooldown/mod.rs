@@ -222,7 +222,7 @@ pub struct Cooldown {
     /// has failed.
     retries_from: Option<Instant>,
     /// Total length of the closed periods that have ended. A target is closed while it cools down
-    /// or probes.
+    /// or probes, except while no slot is free for the next probe.
     closed_for: Duration,
     /// Start of the current closed period. `None` if the target is not closed.
     closed_since: Option<Instant>,
@@ -293,17 +293,27 @@ impl Cooldown {
         if let Phase::Cooling { until } = self.phase { Some(until) } else { None }
     }
 
-    /// Returns the total time since its creation that the target was closed, that is, cooling down
-    /// or probing. The wait budgets of queued calls are paused during this time, unless the target
-    /// has a fallback.
+    /// Returns the total time since its creation that the target was closed (see
+    /// [`Cooldown::is_closed`]). The wait budgets of queued calls are paused during this time,
+    /// unless the target has a fallback.
     pub fn closed(&self, now: Instant) -> Duration {
         self.closed_for
             + self.closed_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
-    /// Returns `true` if the target is closed, that is, cooling down or probing.
+    /// Returns `true` if the target is closed, that is, cooling down or probing. It is not while
+    /// the next probe lacks a slot: then calls wait for other calls, not for the target.
     pub fn is_closed(&self) -> bool {
         self.closed_since.is_some()
+    }
+
+    /// Sets whether a slot is free, so that a probe can be sent.
+    pub(crate) fn set_has_slot(&mut self, now: Instant, has_slot: bool) {
+        match self.phase {
+            Phase::Probing { in_flight: None } if !has_slot => self.end_closed_period(now),
+            Phase::Cooling { .. } | Phase::Probing { .. } => drop(self.closed_since.get_or_insert(now)),
+            Phase::Ramping { .. } | Phase::Open => {}
+        }
     }
 
     /// Returns `true` if the next admitted attempt is a probe, as of the last call of
@@ -468,7 +478,7 @@ impl Cooldown {
             self.cool(now, now + interval, true);
         }
         match self.phase {
-            _ if self.is_down() && self.is_closed() => RetryPath::AfterOutage,
+            Phase::Cooling { .. } | Phase::Probing { .. } if self.is_down() => RetryPath::AfterOutage,
             Phase::Cooling { .. } => RetryPath::AfterCoolDown,
             Phase::Probing { .. } if is_probe => RetryPath::AfterCoolDown,
             _ => RetryPath::Backoff,
@@ -574,6 +584,10 @@ impl Cooldown {
     fn reopen(&mut self, now: Instant, phase: Phase) {
         self.phase = phase;
         self.retries_from = None;
+        self.end_closed_period(now);
+    }
+
+    fn end_closed_period(&mut self, now: Instant) {
         if let Some(since) = self.closed_since.take() {
             self.closed_for += now.saturating_duration_since(since);
         }

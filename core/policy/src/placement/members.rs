@@ -13,7 +13,7 @@ impl Placement {
     /// that is no longer a member drains: it gets no more calls and leaves when its last one ends.
     /// If it becomes a member again before that, it continues. There are at most [`MAX_REPLICAS`]
     /// replicas, including draining ones. Members at the end of the list that exceed this number do
-    /// not join yet; see [`Placement::take_pending`].
+    /// not join before others have left.
     pub fn set_members(&mut self, now: Instant, members: &[ReplicaConfig]) -> ReplicaSet {
         for replica in self.replicas.iter_mut().flatten() {
             replica.draining = !members.iter().any(|member| member.url == replica.member.url);

@@ -195,6 +195,16 @@ impl Capacity {
         self.refresh_limits(now);
     }
 
+    /// Updates whether the upstream is closed: a cool-down may have ended, a hanging probe may have
+    /// reopened it, and the next probe may lack a slot.
+    pub(super) fn update_closed(&mut self, now: Instant) {
+        if !self.upstream.cooldown().is_open() {
+            let has_slot = self.has_slot();
+            let _ = self.upstream.ready(now, false);
+            self.upstream.set_has_slot(now, has_slot);
+        }
+    }
+
     /// Takes a slot and memory for a call. The call gets no memory of the `reserved` replicas if it
     /// fits elsewhere. The caller must also call [`Capacity::charge`].
     pub(super) fn admit(

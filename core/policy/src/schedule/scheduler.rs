@@ -162,8 +162,6 @@ impl<W> Scheduler<W> {
     /// [`Refusal::position`] of each call is counted before any of them is removed.
     pub fn expired(&mut self, now: Instant) -> Vec<(W, Refusal)> {
         self.tick(now);
-        // A hanging probe may have reopened the target by now, which lets wait budgets run again.
-        let _ = self.capacity.upstream.ready(now, false);
         let overdue = if self.has_waiting() { self.overdue(now) } else { Vec::new() };
         let overdue = overdue.into_iter();
         let explain = |(id, reason)| (id, reason, self.queue.position(id), self.explain(now, id));
@@ -420,6 +418,7 @@ impl<W> Scheduler<W> {
     pub(super) fn tick(&mut self, now: Instant) {
         self.queue.end_busy_periods(self.capacity.by_lane);
         self.capacity.tick(now);
+        self.capacity.update_closed(now);
         self.reclassify_if_refusing_changed(now);
         self.update_held(now);
     }

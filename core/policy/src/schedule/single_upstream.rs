@@ -179,6 +179,11 @@ impl Upstream for SingleUpstream {
         &mut self.cooldown
     }
 
+    fn set_has_slot(&mut self, now: Instant, has_slot: bool) {
+        self.cooldown.set_has_slot(now, has_slot);
+        self.note_closed(now);
+    }
+
     fn closed_since(&self) -> Option<Instant> {
         self.closed.since()
     }

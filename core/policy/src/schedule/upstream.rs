@@ -278,6 +278,11 @@ pub(super) trait Upstream: fmt::Debug + Send {
         self.cooldown().is_closed()
     }
 
+    /// Sets whether a slot is free for a probe. See [`Cooldown::is_closed`].
+    fn set_has_slot(&mut self, now: Instant, has_slot: bool) {
+        self.cooldown_mut().set_has_slot(now, has_slot);
+    }
+
     /// Returns `true` if a [closed](Upstream::is_closed) upstream is down or has no replica that
     /// accepts calls. Returns `false` if a single server has asked callers to wait.
     fn is_unavailable(&self) -> bool {

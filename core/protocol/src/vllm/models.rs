@@ -27,11 +27,11 @@ pub fn parse_models(body: &[u8]) -> Option<Vec<Model>> {
     Some(document.get("data")?.as_array()?.iter().filter_map(model).take(MAX_MODELS).collect())
 }
 
-/// Parses one entry of the list. Returns `None` if it has no name of at most
-/// [`MAX_MODEL`] bytes.
+/// Parses one entry of the list. Returns `None` if it has no name of at most [`MAX_MODEL`] bytes
+/// without control characters, which could forge lines of a report.
 fn model(entry: &Value) -> Option<Model> {
-    let text =
-        |key| entry.get(key).and_then(Value::as_str).filter(|text| (1..=MAX_MODEL).contains(&text.len()));
+    let is_name = |text: &&str| (1..=MAX_MODEL).contains(&text.len()) && !text.contains(char::is_control);
+    let text = |key| entry.get(key).and_then(Value::as_str).filter(is_name);
     Some(Model {
         name: text("id")?.into(),
         max_tokens: entry.get("max_model_len").and_then(Value::as_u64).filter(|tokens| *tokens > 0),

@@ -147,6 +147,8 @@ fn models_of_a_server_are_read() {
         let list = format!(r#"{{"data": [{{"id": "{}"}}]}}"#, "m".repeat(length));
         assert_eq!(parse_models(list.as_bytes()).unwrap().len() == 1, is_read, "{length} bytes");
     }
+    let forged = r#"{"data": [{"id": "m\n  http://good:1\n    healthy"}, {"id": "\u001b[2J"}]}"#;
+    assert_eq!(parse_models(forged.as_bytes()), Some(Vec::new()), "reports list names in lines");
     for other in ["", "[]", "{}", r#"{"data": {}}"#, r#"{"error": {"message": "Unauthorized"}}"#] {
         assert_eq!(parse_models(other.as_bytes()), None, "{other}");
     }

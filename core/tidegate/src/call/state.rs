@@ -11,6 +11,9 @@ use crate::schedule::{WaitExplanation, WaiterId};
 use tidegate_protocol::Usage;
 use tidegate_tokens::Demand;
 
+/// Maximum number of input tokens of one call. More than any model takes, and few enough that the
+/// sums over many calls do not overflow.
+const MAX_INPUT: u64 = 1 << 32;
 /// Maximum number of attempts whose records a call keeps: the first attempt and the latest 99.
 const REMEMBERED: usize = 100;
 
@@ -169,9 +172,10 @@ impl Call {
         self.queue().demand.unwrap_or_else(|| self.demand(self.exact_input()))
     }
 
-    /// Sets the number of input tokens that the counting layer has counted.
+    /// Sets the number of input tokens that the counting layer has counted, at most
+    /// [`MAX_INPUT`]: a server may answer any number.
     pub(crate) fn set_exact_input(&self, tokens: u64) {
-        self.state().exact_input = Some(tokens);
+        self.state().exact_input = Some(tokens.min(MAX_INPUT));
     }
 
     /// Returns the number of input tokens, if the counting layer has counted them, otherwise

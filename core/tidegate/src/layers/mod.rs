@@ -14,12 +14,19 @@ pub(crate) mod retry;
 mod route_to_replica;
 pub(crate) mod stream;
 
-use http_body::SizeHint;
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
 
 #[cfg(not(feature = "pool"))]
 pub(crate) use self::no_pool::{HedgeLayer, RouteToReplicaLayer};
 #[cfg(feature = "pool")]
 pub(crate) use self::{hedge::HedgeLayer, route_to_replica::RouteToReplicaLayer};
+
+/// Returns about how many bytes of memory `frames` frames with `data` bytes of data take. Frames of
+/// a byte each take a hundred times as much as their data.
+fn memory_of(data: usize, frames: usize) -> usize {
+    data + frames * size_of::<Frame<Bytes>>()
+}
 
 /// Returns the size hint, in bytes, of a body that consists of `read` bytes followed by a body with
 /// the size hint `rest`.

@@ -169,6 +169,21 @@ async fn head_is_held_for_two_seconds_after_the_first_event() {
     assert_eq!(seen.attempts(), 1, "the caller has seen the head");
 }
 
+/// Each byte takes a frame, which takes more memory than its data.
+#[tokio::test(start_paused = true)]
+async fn memory_of_a_held_head_is_limited_also_if_frames_are_tiny() {
+    let (transport, _) = upstream(|_, _, exchange| async move {
+        let mut frames = vec![(Duration::ZERO, Some(":")); 50_000];
+        frames.extend([(100 * SECOND, Some("\n\n")), (MS, Some(TOKEN)), (MS, Some(STOP)), (MS, Some(DONE))]);
+        Ok(sse(exchange, frames))
+    });
+    let gate = gate(transport, |t| t);
+    let start = Instant::now();
+    let response = gate.client().call(chat(true)).await.unwrap();
+    assert!(start.elapsed() < SECOND, "held for {:?}", start.elapsed());
+    assert!(read(response).await.unwrap().ends_with(DONE.as_bytes()));
+}
+
 #[tokio::test(start_paused = true)]
 async fn terminal_event_ends_the_wait_for_a_token() {
     let (transport, _) = upstream(|_, _, exchange| async move {

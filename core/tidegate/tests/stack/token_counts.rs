@@ -99,6 +99,19 @@ async fn vllm_counts_prompts_without_a_slot() {
     assert_eq!(*server.known.lock(), [Some(4321), Some(4321)]);
 }
 
+/// The sums over the calls in flight must not overflow.
+#[tokio::test(start_paused = true)]
+async fn absurd_count_is_cut_to_what_a_call_can_have() {
+    let (transport, server) =
+        vllm(|exchange| async move { Ok(answer(exchange, r#"{"count": 18446744073709551615}"#)) });
+    let gate = gate(transport, |t| t.tokenizer(Tokenizer::Vllm).ttft(SECOND));
+    let mut body = chat();
+    body["stream"] = true.into();
+    tokio::join!(send(&gate, &body), send(&gate, &body));
+    assert_eq!(*server.known.lock(), [Some(1 << 32); 2]);
+    assert_idle(&gate);
+}
+
 #[tokio::test(start_paused = true)]
 async fn call_whose_prompt_is_being_counted_is_explained_as_waiting() {
     let (transport, _) = vllm(|exchange| async move {

@@ -686,8 +686,17 @@ impl Oracle {
         self.state() == CooldownState::Probing && waiting.ticket.has_failed && !other.ticket.has_failed
     }
 
+    /// Returns `true` if the target is closed: it cools down or is probed, and the next probe does
+    /// not only lack a slot.
     fn closed(&self) -> bool {
-        matches!(self.scheduler.view(self.now).state, CooldownState::Cooling | CooldownState::Probing)
+        let (is_closed, state) = (self.scheduler.capacity.upstream.is_closed(), self.state());
+        let lacks_slot = state == CooldownState::Probing && !self.scheduler.capacity.has_slot();
+        match state {
+            CooldownState::Cooling => assert!(is_closed),
+            CooldownState::Probing => assert!(is_closed || lacks_slot),
+            CooldownState::Ramping | CooldownState::Open => assert!(!is_closed),
+        }
+        is_closed
     }
 
     fn cools_past(&self, deadline: Instant) -> bool {

@@ -192,3 +192,34 @@ fn new_call_is_the_probe_if_only_failed_calls_wait() {
         scheduler.release(retries, grant);
     }
 }
+
+/// After a cool-down, the only slot is used by a call that was sent before it, so no probe can be
+/// sent. Calls wait for the slot then, as they would without the cool-down.
+#[test]
+fn waits_go_on_while_the_probe_after_a_cool_down_lacks_a_slot() {
+    let zero = epoch();
+    let mut scheduler: Scheduler<&str> = Scheduler::new(&settings(2), zero);
+    let long = admit(&mut scheduler, zero, &ticket("a", Lane::Standard, zero));
+    let mut limited = admit(&mut scheduler, zero, &ticket("a", Lane::Standard, zero));
+    let _ = scheduler.on_failure(zero, &mut limited, 1, Failure::Limited, Some(ms(1_000)), 0.0);
+    scheduler.release(zero, limited);
+    scheduler.set_limit(1);
+    let waiting = Ticket { wait: Some(ms(2_000)), ..ticket("a", Lane::Standard, zero) };
+    assert!(matches!(scheduler.try_admit(zero, &waiting), Ok(None)));
+    scheduler.enqueue(zero, waiting, "waits");
+    let reopens = scheduler.next_wake(zero).expect("the cool-down ends");
+    assert!(reopens <= zero + ms(1_200), "{:?}", reopens - zero);
+    assert!(scheduler.next(reopens).is_none() && scheduler.expired(reopens).is_empty());
+    let ends = scheduler.next_wake(reopens).expect("the wait ends");
+    assert_eq!(ends, reopens + ms(2_000), "it stood still during the cool-down only");
+    assert!(scheduler.expired(ends - ms(1)).is_empty());
+    let expired = scheduler.expired(ends);
+    let [(_, refusal)] = &expired[..] else { panic!("{expired:?}") };
+    assert_eq!(refusal.reason, Reason::WaitBudget);
+    // The next call is the probe once the slot is free.
+    scheduler.release(ends, long);
+    let mut probe = admit(&mut scheduler, ends, &ticket("a", Lane::Standard, ends));
+    scheduler.on_success(ends, &mut probe);
+    scheduler.release(ends, probe);
+    assert_ne!(scheduler.view(ends).state, CooldownState::Probing);
+}

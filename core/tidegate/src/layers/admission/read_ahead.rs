@@ -26,9 +26,9 @@ use super::permit_body::PermitBody;
 use crate::admission::{ReadAhead, TaskSlotGuard};
 use crate::body::ResponseBody;
 use crate::error::Error;
-use crate::layers::size_hint_after;
+use crate::layers::{memory_of, size_hint_after};
 
-/// Number of buffered bytes at which reading ahead stops: 1 MiB.
+/// Memory in bytes that the buffered frames take when reading ahead stops: 1 MiB.
 const MAX_READ: usize = 1024 * 1024;
 
 /// A response body that is polled by its reader or by a read-ahead task, one of them at a time.
@@ -80,15 +80,15 @@ pub(super) fn readable_ahead(body: PermitBody) -> ResponseBody {
 }
 
 impl ReadAhead for SharedBody {
-    /// Reads ahead until [`ReadAhead::stop`], until the response has ended, or until [`MAX_READ`]
-    /// bytes are buffered.
+    /// Reads ahead until [`ReadAhead::stop`], until the response has ended, or until the buffered
+    /// frames take [`MAX_READ`] bytes.
     fn start(self: Arc<Self>) {
         let mut state = self.0.lock();
         state.starts += 1;
         let is_open = state.body.as_ref().is_some_and(|body| !body.is_end_stream());
         if is_open
             && state.task.is_none()
-            && state.size < MAX_READ
+            && !state.is_full()
             && let Ok(runtime) = Handle::try_current()
         {
             state.generation += 1;
@@ -113,6 +113,11 @@ impl State {
     /// and the reader to wake. The caller must do both after releasing the lock.
     fn stop(&mut self) -> (Option<AbortHandle>, Option<Waker>) {
         (self.task.take(), self.reader.take())
+    }
+
+    /// Returns `true` if the buffered frames take [`MAX_READ`] bytes of memory.
+    fn is_full(&self) -> bool {
+        memory_of(self.size, self.read.len()) >= MAX_READ
     }
 
     /// If the slot was released, removes it from the slots of the caller's task.
@@ -162,7 +167,7 @@ impl Future for ReadAheadTask {
                 state.size += size(&frame);
                 state.read.push_back(frame);
             }
-            is_over |= state.size >= MAX_READ || state.body.as_ref().is_none_or(PermitBody::is_end_stream);
+            is_over |= state.is_full() || state.body.as_ref().is_none_or(PermitBody::is_end_stream);
             let (_, reader) = if is_over { state.stop() } else { (None, state.reader.take()) };
             drop(state);
             abort_and_wake(None, reader);

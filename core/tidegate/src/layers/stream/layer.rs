@@ -167,7 +167,7 @@ async fn observe(
 /// that breaks off after its first event has sent.
 async fn read_start(replay: &mut Replay<ObservedBody>, has_own_transport: bool) -> Result<(), Error> {
     let read_until = async |replay: &mut Replay<ObservedBody>, is_enough: fn(&ObservedBody) -> bool| {
-        while !is_enough(&replay.rest) && replay.len() < MAX_HELD_HEAD && replay.pull().await? {}
+        while !is_enough(&replay.rest) && replay.memory() < MAX_HELD_HEAD && replay.pull().await? {}
         Ok(())
     };
     if replay.rest.is_from_replica() {
@@ -194,7 +194,7 @@ async fn rejected(call: &Call, head: Response<ResponseBody>) -> Result<Response<
     let limit = call.idle_limit().map_or(ERROR_BODY_TIMEOUT, |(idle, _)| idle.min(ERROR_BODY_TIMEOUT));
     // The status counts even if the body breaks off or never ends.
     let _ = tokio::time::timeout(limit, async {
-        while replay.len() < MAX_ERROR_BODY {
+        while replay.memory() < MAX_ERROR_BODY {
             match replay.pull().await {
                 Ok(true) => {}
                 Ok(false) => break,

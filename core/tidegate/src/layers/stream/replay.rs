@@ -10,7 +10,7 @@ use http_body_util::BodyExt;
 
 use crate::body::ResponseBody;
 use crate::error::Error;
-use crate::layers::size_hint_after;
+use crate::layers::{memory_of, size_hint_after};
 
 /// A body whose first frames were read in advance. It returns those frames first, and then the rest
 /// of the inner body.
@@ -85,9 +85,9 @@ impl<B: Body<Data = Bytes, Error = Error> + Unpin> Replay<B> {
         ResponseBody::full(only.unwrap_or_else(|| self.seen(usize::MAX)))
     }
 
-    /// Returns the number of data bytes that were read in advance and not returned yet.
-    pub(super) fn len(&self) -> usize {
-        self.len
+    /// Returns the memory in bytes of the frames that were read in advance and not returned yet.
+    pub(super) fn memory(&self) -> usize {
+        memory_of(self.len, self.read.len())
     }
 }
 
@@ -117,7 +117,7 @@ impl<B: Body<Data = Bytes, Error = Error> + Unpin> Body for Replay<B> {
     }
 
     fn size_hint(&self) -> SizeHint {
-        let read = self.len() as u64;
+        let read = self.len as u64;
         let rest = if self.ended { SizeHint::with_exact(0) } else { self.rest.size_hint() };
         size_hint_after(read, &rest)
     }

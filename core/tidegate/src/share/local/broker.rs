@@ -12,6 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::process::{Pid, getpid, test_kill_process};
 use tokio::io::{AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -349,9 +350,10 @@ pub(super) fn process_of(stream: &UnixStream) -> Option<Pid> {
     stream.peer_cred().ok().and_then(|peer| Pid::from_raw(peer.pid()?))
 }
 
-/// Returns `true` if a process has not ended.
+/// Returns `true` if a process has not ended. A process that may not be signalled, because its real
+/// user differs from its effective one or because of a security policy, is running.
 pub(super) fn is_running(process: Pid) -> bool {
-    test_kill_process(process).is_ok()
+    test_kill_process(process) != Err(Errno::SRCH)
 }
 
 /// Waits until a process has ended, at most for the time `interval` longer. Waits for ever if the
@@ -366,4 +368,27 @@ pub(super) async fn process_ends(process: Option<Pid>, interval: Duration) {
 /// Returns `true` if the process at the other end of a connection runs as the same user.
 pub(super) fn is_own_user(stream: &UnixStream) -> bool {
     stream.peer_cred().is_ok_and(|peer| peer.uid() == rustix::process::geteuid().as_raw())
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use rustix::process::{Uid, geteuid};
+    use rustix::thread::set_thread_res_uid;
+
+    use super::*;
+
+    /// Only root can take the user of another process, so nothing is tested for other users.
+    #[test]
+    fn process_of_another_user_is_running() {
+        let thread = std::thread::spawn(|| {
+            if geteuid().is_root() {
+                let other = Uid::from_raw(54_321);
+                set_thread_res_uid(other, other, other).unwrap();
+                assert_eq!(test_kill_process(Pid::INIT), Err(Errno::PERM));
+            }
+            assert!(is_running(Pid::INIT));
+        });
+        thread.join().unwrap();
+        assert!(!is_running(Pid::from_raw(i32::MAX).unwrap()));
+    }
 }
