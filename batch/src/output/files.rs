@@ -109,8 +109,8 @@ impl Outputs {
     }
 }
 
-/// Reads a file of a previous run. Returns the input lines that its records answer, and its complete
-/// part.
+/// Reads a file of a previous run. Returns the input lines that its records answer, and its
+/// complete part.
 fn scan(path: &Path, file: &mut File) -> Result<(AnsweredLines, CompletePart), OpenError> {
     let mut answered = AnsweredLines::default();
     let kept = answered

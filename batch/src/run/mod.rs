@@ -551,9 +551,9 @@ impl<'a> RunState<'a> {
         }
     }
 
-    /// Returns `true` if a request whose call has ended because of `reason` is sent again later, and
-    /// sets the delay of its next call. There is no limit for rate limits. If the server is down,
-    /// the time is limited to [`MAX_OUTAGE`], unless the run never gives up.
+    /// Returns `true` if a request whose call has ended because of `reason` is sent again later,
+    /// and sets the delay of its next call. Rate limits are waited for without end. If the server
+    /// is down, the time is limited to [`MAX_OUTAGE`], unless the run never gives up.
     fn must_wait(&self, request: &mut LineRequest, reason: Option<WaitReason>) -> bool {
         let Some(reason) = reason else {
             (request.delay, request.down_since) = (Duration::ZERO, None);

@@ -181,8 +181,8 @@ impl PreparedRequest {
 
     /// Sends the request and reads the whole response. Sends it again without streaming if the
     /// provider rejects the stream. The first call of this function requests a stream, if answers
-    /// are streamed, and so does each call after a [`CallResult::waits_for`]. Other calls do not. `queued` counts the call as waiting until the first
-    /// request is sent.
+    /// are streamed, and so does a call after a result with [`CallResult::waits_for`]. Other calls
+    /// do not. `queued` counts the call as waiting until the first request is sent.
     pub(super) async fn send(&mut self, client: &Client, queued: &QueuedCall) -> CallResult {
         let streamed = self.streamed_body.take().filter(|_| self.streaming.is_on());
         let is_streamed = streamed.is_some();

@@ -94,8 +94,8 @@ impl QueueMeter {
 }
 
 impl QueuedCall {
-    /// Returns `true` if the provider has forbidden to send the last request of the call again, with
-    /// the header `x-should-retry: false`. The gate adds this header to each failure that it
+    /// Returns `true` if the provider has forbidden to send the last request of the call again,
+    /// with the header `x-should-retry: false`. The gate adds this header to each failure that it
     /// returns, so its responses do not show this.
     pub(super) fn forbids_retry(&self) -> bool {
         self.0.forbids_retry.load(Ordering::Relaxed)
