@@ -81,7 +81,7 @@ pub fn survey<R: BufRead>(
                 ids.insert(hasher.hash_one(&custom_id));
                 record_invalid(&error.code, error.message);
             }
-            Some(Ok(request)) if !ids.insert(hasher.hash_one(&request.custom_id)) => {
+            Some(Ok(request)) if request.is_named && !ids.insert(hasher.hash_one(&request.custom_id)) => {
                 let text = format!("line {}: its \"custom_id\" repeats that of an earlier line", line.number);
                 record_invalid("duplicate_custom_id", text);
             }

@@ -8,10 +8,14 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use support::{answer, answer_with, config, lines, max_tokens, never, numbered, options, paused, play};
 use tidegate::config::{Config, Pool};
-use tidegate::{Error, ErrorKind, ResponseBody, Transport};
-use tidegate_batch::{AnsweredLines, Batch, BatchEnd, BatchOptions, Ceilings, LineOutcome, RunError};
+use tidegate::{Error, ErrorKind, RequestBody, ResponseBody, Transport};
+use tidegate_batch::{
+    AnsweredLines, Batch, BatchEnd, BatchOptions, Ceilings, LineOutcome, Lines, RunError, Stop,
+};
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 /// An error that OpenRouter sends with status 200.
@@ -98,9 +102,13 @@ fn response_that_is_not_a_json_object_is_requested_again_and_is_a_failure() {
 fn error_with_status_200_is_found_in_all_its_forms() {
     const OLD_VLLM: &str = r#"{"object":"error","message":"too long","code":400}"#;
     const ERROR: &str = r#"{"error":{"message":"too long","code":400}}"#;
-    for (content_type, body) in
-        [("application/json", OLD_VLLM), ("text/plain", OLD_VLLM), ("text/plain", ERROR)]
-    {
+    const CHOICE: &str = r#"{"choices":[{"message":{"content":""},"finish_reason":"error","error":{"message":"too long","code":400}}]}"#;
+    for (content_type, body) in [
+        ("application/json", OLD_VLLM),
+        ("text/plain", OLD_VLLM),
+        ("text/plain", ERROR),
+        ("application/json", CHOICE),
+    ] {
         paused(async {
             let (transport, requests) = numbered(move |_| {
                 let mut response = answer_with(200, body);
@@ -250,4 +258,155 @@ fn run_waits_for_a_server_that_returns() {
             assert!((-2.0..10.0).contains(&shown), "{} s", result.longest_outage);
         });
     }
+}
+
+/// Returns a transport that allows `limit` requests per minute, and rejects the others until the
+/// minute ends.
+fn limited_per_minute(limit: u32) -> Transport {
+    let start = OnceLock::new();
+    let counts = Arc::new(Mutex::new((start, 0, 0)));
+    let (transport, _) = numbered(move |_| {
+        let (start, minute, count) = &mut *counts.lock();
+        let now = start.get_or_init(Instant::now).elapsed().as_secs() / 60;
+        if now > *minute {
+            (*minute, *count) = (now, 0);
+        }
+        *count += 1;
+        Ok(answer(if *count > limit { 429 } else { 200 }))
+    });
+    transport
+}
+
+#[test]
+fn last_lines_wait_for_a_rate_limit() {
+    for (count, minutes) in [(1, 0.0), (21, 1.0), (22, 1.0), (41, 2.0)] {
+        paused(async move {
+            let batch = Batch::over(config(|target| target), limited_per_minute(20)).unwrap();
+            let result = play(&batch, options(), lines(0..count), AnsweredLines::default(), never()).await;
+            assert_eq!((result.progress().good, result.progress().failed), (count, 0));
+            let limits = 60.0 * minutes..60.0 * minutes + 45.0;
+            assert!(limits.contains(&result.seconds), "{count} lines: {} s", result.seconds);
+        });
+    }
+}
+
+#[test]
+fn rejection_that_waiting_does_not_help_is_recorded() {
+    const NO_CREDIT: &str = r#"{"error":{"code":"insufficient_quota","message":"no credit"}}"#;
+    paused(async {
+        let (transport, requests) = numbered(|_| Ok(answer_with(429, NO_CREDIT)));
+        let batch = Batch::over(config(|target| target), transport).unwrap();
+        let result = play(&batch, options(), lines(0..1), AnsweredLines::default(), never()).await;
+        assert_eq!((result.progress().failed, requests.load(Ordering::Relaxed)), (1, 1));
+
+        for (header, value) in [("x-should-retry", "false"), ("retry-after", "9999999")] {
+            let (transport, requests) = numbered(move |_| {
+                let mut response = answer(429);
+                response.headers_mut().insert(header, http::HeaderValue::from_static(value));
+                Ok(response)
+            });
+            let batch = Batch::over(config(|target| target), transport).unwrap();
+            let result = play(&batch, options(), lines(0..1), AnsweredLines::default(), never()).await;
+            assert_eq!((result.progress().failed, requests.load(Ordering::Relaxed)), (1, 1), "{header}");
+        }
+    });
+}
+
+#[test]
+fn run_waits_for_a_rate_limit_and_says_so() {
+    const SLOW_DOWN: &str = r#"{"error":{"message":"slow down"}}"#;
+    for (count, give_up_after) in [(1, 20), (30, 20), (1, 0)] {
+        paused(async move {
+            let (transport, _) = numbered(|_| Ok(answer_with(429, SLOW_DOWN)));
+            let batch = Batch::over(config(|target| target), transport).unwrap();
+            let (stop, stopped) = watch::channel(Stop::No);
+            tokio::spawn(async move {
+                tokio::time::sleep(40 * MINUTE).await;
+                let _ = stop.send(Stop::Finish);
+                std::future::pending::<()>().await
+            });
+            let options = BatchOptions { max_consecutive_failures: give_up_after, ..options() };
+            let result = play(&batch, options, lines(0..count), AnsweredLines::default(), stopped).await;
+            let progress = result.progress();
+            assert_eq!((progress.ended, result.records.len()), (Some(BatchEnd::Stopped), 0));
+            assert!(progress.rate_limited_seconds.unwrap() > 2_300.0, "{progress:?}");
+            assert_eq!(progress.rate_limit.as_deref(), Some(&*format!("429 {SLOW_DOWN}")));
+        });
+    }
+}
+
+#[test]
+fn single_line_waits_for_a_server_that_is_down() {
+    let failures: [fn() -> ServerResult; 2] = [refused, unavailable];
+    for fail in failures {
+        for (minutes, give_up_after, expected) in [(10, 20, true), (45, 20, false), (45, 0, true)] {
+            paused(async move {
+                let until = Arc::new(OnceLock::new());
+                let (transport, _) = numbered(move |_| {
+                    let until = *until.get_or_init(|| Instant::now() + minutes * MINUTE);
+                    if Instant::now() < until { fail() } else { Ok(answer(200)) }
+                });
+                let batch = Batch::over(config(|target| target), transport).unwrap();
+                let options = BatchOptions { max_consecutive_failures: give_up_after, ..options() };
+                let result = play(&batch, options, lines(0..1), AnsweredLines::default(), never()).await;
+                match result.ran {
+                    Ok(progress) => assert_eq!((progress.good, progress.failed, expected), (1, 0, true)),
+                    Err(error) => {
+                        assert!(matches!(error, RunError::ServerDown { .. }) && !expected, "{error}");
+                        assert!((1_800.0..1_900.0).contains(&result.seconds), "{} s", result.seconds);
+                    }
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn cancelled_calls_count_with_the_most_that_they_can_cost() {
+    let text = lines(0..3);
+    let most = max_tokens(&text);
+    paused(async {
+        let transport = Transport::new(tower::service_fn(|_: http::Request<RequestBody>| {
+            std::future::pending::<Result<http::Response<ResponseBody>, Error>>()
+        }));
+        let batch = Batch::over(config(|target| target), transport).unwrap();
+        let (stop, stopped) = watch::channel(Stop::No);
+        tokio::spawn(async move {
+            tokio::time::sleep(MINUTE).await;
+            let _ = stop.send(Stop::Cancel);
+            std::future::pending::<()>().await
+        });
+        let result = play(&batch, options(), text.clone(), AnsweredLines::default(), stopped).await;
+        let progress = result.progress();
+        assert_eq!(progress.ended, Some(BatchEnd::Cancelled));
+        assert_eq!(progress.spend.input + progress.spend.output, most);
+    });
+}
+
+#[test]
+fn calls_of_a_run_that_fails_count_with_the_most_that_they_can_cost() {
+    let text = lines(0..2);
+    let most = max_tokens(&text);
+    paused(async {
+        let transport = Transport::new(tower::service_fn(|_: http::Request<RequestBody>| {
+            std::future::pending::<Result<http::Response<ResponseBody>, Error>>()
+        }));
+        let batch = Batch::over(config(|target| target), transport).unwrap();
+        let (send, lines) = mpsc::channel(4);
+        let mut input = Lines::new(std::io::Cursor::new(text.into_bytes()), 1 << 20);
+        while let Some(line) = input.next_line().transpose() {
+            send.send(line).await.unwrap();
+        }
+        tokio::spawn(async move {
+            tokio::time::sleep(MINUTE).await;
+            let _ = send.send(Err(std::io::Error::other("read failed"))).await;
+        });
+        let (records, _jobs) = mpsc::channel(64);
+        let mut spent = 0;
+        let ran = batch.run(options(), AnsweredLines::default(), lines, records, never(), |progress| {
+            spent = progress.spend.input + progress.spend.output;
+        });
+        assert!(matches!(ran.await, Err(RunError::Input(_))));
+        assert_eq!(spent, most);
+    });
 }

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
-use support::{answer, config, lines, max_tokens, never, options, paused, play, simulator, sleep, transport};
+use support::{
+    answer, config, lines, max_tokens, never, numbered, options, paused, play, simulator, sleep, transport,
+};
 use tidegate::config::{Mode, Retry};
 use tidegate::{RequestBody, ResponseBody, Transport};
 use tidegate_batch::{
@@ -586,4 +588,22 @@ fn first_write_to_a_full_device_is_an_error() {
         assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
         assert!(error.to_string().starts_with("/dev/full: "), "{error}");
     }
+}
+
+#[test]
+fn line_without_a_custom_id_gets_an_unused_name() {
+    let bare = r#"{"custom_id":null,"model":"sim","max_tokens":1,"messages":[]}"#;
+    let named = |id: &str| bare.replace("null", &format!("\"{id}\""));
+    let text = [named("line-2"), bare.to_owned(), named("line-4"), named("line-4"), bare.to_owned()];
+    let text = text.map(|line| line + "\n").concat();
+    paused(async move {
+        let batch = Batch::over(config(|target| target), numbered(|_| Ok(answer(200))).0).unwrap();
+        let options = BatchOptions { ordered: true, ..options() };
+        let result = play(&batch, options, text, AnsweredLines::default(), never()).await;
+        let ids: Vec<_> =
+            result.records.iter().map(|record| (&*record.custom_id, record.outcome.is_good())).collect();
+        let expected =
+            [("line-2", true), ("line-2-2", true), ("line-4", true), ("line-4", false), ("line-5", true)];
+        assert_eq!(ids, expected);
+    });
 }

@@ -21,7 +21,8 @@ use crate::output::{note, print, print_line};
 use crate::signals::{count_signals, received, stop_requests};
 
 /// Exit code if the sweep ended early or found no cap, if this client rather than the server limits
-/// the cap, or if the cap reaches `--at-least` but is not confirmed.
+/// the cap, if the cap is below `--at-least` but no higher cap was measured, or if it reaches
+/// `--at-least` but is not confirmed.
 const EXIT_NO_ANSWER: u8 = 3;
 /// Exit code if the cap is below `--at-least`.
 const EXIT_CAP_TOO_LOW: u8 = 5;
@@ -33,6 +34,12 @@ const CONFIRM_ABOVE_TOKENS: f64 = 5e6;
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let (sweep, transport) = options::build_sweep(args)?;
+    let max_cap = sweep.options().search.max_cap;
+    if let Some(least) = args.at_least.filter(|least| *least > max_cap) {
+        return Err(Failure::usage(format!(
+            "--at-least {least} is above --max-cap, which is {max_cap}, so no sweep can reach it; raise --max-cap"
+        )));
+    }
     let plan = sweep.plan();
     // With --json, standard output carries only the result.
     let text = render_result::plan(&plan, &sweep.endpoint().url(), &sweep.options().model);
@@ -142,7 +149,8 @@ fn write(directory: &Path, outcome: &SweepOutcome) -> Result<(), Failure> {
 }
 
 /// Returns an error with the exit code and the message if the sweep ended early, found no cap,
-/// found one that this client limits, or found one that is below `at_least`, or not confirmed.
+/// found one that this client limits, or found one that is below `at_least`, or that does not show
+/// whether it is.
 fn exit_status(outcome: &SweepOutcome, at_least: Option<usize>) -> Result<(), Failure> {
     let answer = &outcome.answer;
     let no_answer = |text: &str| Err(Failure { code: EXIT_NO_ANSWER, text: text.to_owned() });
@@ -156,6 +164,9 @@ fn exit_status(outcome: &SweepOutcome, at_least: Option<usize>) -> Result<(), Fa
         );
     }
     match at_least {
+        Some(least) if cap < least && answer.open_above => no_answer(&format!(
+            "the cap is at least {cap}, but no higher one was measured, so it does not show whether the cap is at least {least}; sweep again with a higher --max-cap"
+        )),
         Some(least) if cap < least => Err(Failure {
             code: EXIT_CAP_TOO_LOW,
             text: format!("the cap is {cap}, below --at-least {least}"),
@@ -174,10 +185,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unconfirmed_cap_does_not_pass_at_least() {
-        let outcome = |confirmed: bool| -> SweepOutcome {
+    fn cap_passes_at_least_only_if_it_is_high_enough_and_confirmed() {
+        let outcome = |open_above: bool, confirmed: bool| -> SweepOutcome {
             let answer = json!({
-                "cap": 8, "interval": [8, 8], "open_above": true, "binding": "not_reached",
+                "cap": 8, "interval": [8, 8], "open_above": open_above, "binding": "not_reached",
                 "confirmed": confirmed, "because": "", "throughput": null, "goodput": null, "rpm": null,
                 "tpm": null, "notes": [],
             });
@@ -187,14 +198,20 @@ mod tests {
             });
             serde_json::from_value(outcome).unwrap()
         };
-        for (confirmed, at_least, expected) in [
-            (true, Some(8), None),
-            (false, None, None),
-            (false, Some(8), Some(EXIT_NO_ANSWER)),
-            (false, Some(9), Some(EXIT_CAP_TOO_LOW)),
+        for (open_above, confirmed, at_least, expected) in [
+            (true, true, Some(8), None),
+            (true, false, None, None),
+            (true, false, Some(8), Some(EXIT_NO_ANSWER)),
+            (true, false, Some(9), Some(EXIT_NO_ANSWER)),
+            (true, true, Some(9), Some(EXIT_NO_ANSWER)),
+            (false, true, Some(8), None),
+            (false, false, Some(8), Some(EXIT_NO_ANSWER)),
+            (false, false, Some(9), Some(EXIT_CAP_TOO_LOW)),
+            (false, true, Some(9), Some(EXIT_CAP_TOO_LOW)),
         ] {
-            let code = exit_status(&outcome(confirmed), at_least).err().map(|failure| failure.code);
-            assert_eq!(code, expected, "{confirmed}, {at_least:?}");
+            let code =
+                exit_status(&outcome(open_above, confirmed), at_least).err().map(|failure| failure.code);
+            assert_eq!(code, expected, "{open_above}, {confirmed}, {at_least:?}");
         }
     }
 }

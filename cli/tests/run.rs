@@ -470,6 +470,56 @@ fn first_signal_lets_in_flight_calls_finish() {
     assert!(answered > 0 && answered < 20_000);
 }
 
+/// Reads a request from a connection up to the end of its header.
+fn read_header(connection: &std::net::TcpStream) -> String {
+    let lines = BufReader::new(connection).lines().map(Result::unwrap);
+    lines.take_while(|line| !line.is_empty()).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(unix)]
+#[test]
+fn first_signal_is_reported_after_all_lines_were_read() {
+    let fixture = Fixture::new("note", &[]);
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let input = fixture.write("in.jsonl", &lines(1));
+    let mut command = Command::new(TIDEGATE);
+    command.arg("run").arg(&input).arg("-o").arg(fixture.path("out.jsonl"));
+    command.args(["--url", &format!("http://{}/v1", server.local_addr().unwrap()), "--cap", "1"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let answer = |mut connection: std::net::TcpStream| {
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n";
+        write!(connection, "{head}content-length: 2\r\n\r\n{{}}").unwrap();
+    };
+    let (models, _) = server.accept().unwrap();
+    assert!(read_header(&models).starts_with("GET /v1/models"));
+    answer(models);
+    let (call, _) = server.accept().unwrap();
+    assert!(read_header(&call).starts_with("POST /v1/chat/completions"));
+    // Time to find the end of the input, and to report the signal.
+    let wait = || std::thread::sleep(std::time::Duration::from_millis(300));
+    wait();
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    wait();
+    answer(call);
+    let ran = child.wait_with_output().unwrap();
+    assert_eq!(ran.status.code(), Some(0), "{}", stderr(&ran));
+    assert!(stderr(&ran).contains("waiting for 1 calls in flight"), "{}", stderr(&ran));
+}
+
+#[test]
+fn two_names_of_one_new_file_are_rejected() {
+    let fixture = Fixture::new("names", &[]);
+    let input = fixture.write("in.jsonl", &lines(1));
+    std::fs::create_dir_all(fixture.path("folder")).unwrap();
+    let output = fixture.path("new.jsonl");
+    for errors in [fixture.path("./new.jsonl"), fixture.path("folder/../new.jsonl")] {
+        let ran = fixture.run(&input, &output, &["--errors", errors.to_str().unwrap()]);
+        assert_eq!(ran.status.code(), Some(2), "{}", stderr(&ran));
+        assert!(stderr(&ran).contains("--errors is the output file"), "{}", stderr(&ran));
+        assert!(!output.exists());
+    }
+}
+
 #[test]
 fn invalid_options_are_rejected_before_anything_is_sent() {
     let fixture = Fixture::new("wrong", &[]);

@@ -140,6 +140,15 @@ fn dry_run_sends_nothing() {
 }
 
 #[test]
+fn at_least_above_the_highest_cap_is_rejected() {
+    let sim = Sim::start();
+    let output = sweep(&sim.url, &["--at-least", "17"]);
+    let printed = text(&output.stderr);
+    assert!(output.status.code() == Some(2) && printed.contains("--max-cap, which is 16"), "{printed}");
+    assert!(output.stdout.is_empty() && sim.requests() == 0);
+}
+
+#[test]
 fn reached_ceiling_exits_without_an_answer_and_can_be_resumed() {
     let (sim, out) = (Sim::start(), Directory::new("ceiling"));
     let directory = out.0.to_str().unwrap();

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -17,6 +17,8 @@ use crate::line_error::LineError;
 pub struct Request {
     /// The line's `custom_id`, or `line-N` with the line number if it has none.
     pub custom_id: String,
+    /// Whether the line has a `custom_id`. `null` is none.
+    pub is_named: bool,
     /// Path of the endpoint, one of [`ENDPOINT_PATHS`] or [`RequestOverrides::path`].
     pub path: String,
     /// JSON body of the request.
@@ -50,6 +52,8 @@ const MAX_CUSTOM_ID_BYTES: usize = 512;
 
 #[derive(Deserialize)]
 struct Entry<'a> {
+    /// `None` if the key is missing.
+    #[serde(default, deserialize_with = "present")]
     custom_id: Option<Value>,
     #[serde(borrow)]
     method: Option<Cow<'a, str>>,
@@ -59,6 +63,11 @@ struct Entry<'a> {
     body: Option<&'a RawValue>,
     messages: Option<IgnoredAny>,
     prompt: Option<IgnoredAny>,
+}
+
+/// Deserializes a value whose key is present, so that `null` differs from a missing key.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
 }
 
 #[derive(Deserialize)]
@@ -90,9 +99,10 @@ pub fn parse_request(
             return Err((unnamed(), error));
         }
     };
-    let is_named = entry.custom_id.is_some();
+    let has_custom_id = entry.custom_id.is_some();
+    let is_named = entry.custom_id.as_ref().is_some_and(|id| !id.is_null());
     let custom_id = match entry.custom_id {
-        None => unnamed(),
+        None | Some(Value::Null) => unnamed(),
         Some(Value::String(id)) if !id.is_empty() && id.len() <= MAX_CUSTOM_ID_BYTES => id,
         Some(_) => {
             let text =
@@ -109,9 +119,12 @@ pub fn parse_request(
             let what = "expected a batch request (\"custom_id\", \"method\", \"url\", \"body\"), or a body whose endpoint is known";
             return Err((custom_id, missing(number, what)));
         };
-        let body = if is_named { without_custom_id(text) } else { Ok(text.clone()) };
+        let body = if has_custom_id { without_custom_id(text) } else { Ok(text.clone()) };
         return match body {
-            Ok(body) => finish(number, custom_id, path, body, overrides),
+            Ok(body) => {
+                let body = finish(number, body, overrides).map_err(|error| (custom_id.clone(), error))?;
+                Ok(Request { custom_id, is_named, path, body })
+            }
             Err(error) => {
                 let text = format!("line {number}: \"custom_id\" cannot be removed from the body: {error}");
                 Err((custom_id, LineError::new("invalid_request", text)))
@@ -142,7 +155,8 @@ pub fn parse_request(
         },
     };
     let body = text.slice_ref(raw.get().as_bytes());
-    finish(number, custom_id, path, body, overrides)
+    let body = finish(number, body, overrides).map_err(|error| (custom_id.clone(), error))?;
+    Ok(Request { custom_id, is_named, path, body })
 }
 
 /// Returns the entry of [`ENDPOINT_PATHS`] that equals `url`, which may omit `/v1`. Returns `None`
@@ -153,44 +167,26 @@ pub(crate) fn endpoint_path(url: &str) -> Option<String> {
     ENDPOINT_PATHS.iter().find(|path| *versioned == ***path).map(|path| (*path).to_owned())
 }
 
-fn finish(
-    number: u64,
-    custom_id: String,
-    path: String,
-    body: Bytes,
-    overrides: &RequestOverrides,
-) -> Result<Request, (String, LineError)> {
-    let read: Body<'_> = match serde_json::from_slice(&body) {
-        Ok(read) => read,
-        Err(error) => {
-            let error = LineError::new(
-                "invalid_request",
-                format!("line {number}: the body is not a JSON object: {error}"),
-            );
-            return Err((custom_id, error));
-        }
-    };
+/// Returns the body to send: `body` with the model of `overrides`, if there is one.
+fn finish(number: u64, body: Bytes, overrides: &RequestOverrides) -> Result<Bytes, LineError> {
+    let read: Body<'_> = serde_json::from_slice(&body).map_err(|error| {
+        let text = format!("line {number}: the body is not a JSON object: {error}");
+        LineError::new("invalid_request", text)
+    })?;
     if read.stream == Some(Value::Bool(true)) {
         let text = format!("line {number}: streaming is not supported; remove \"stream\"");
-        return Err((custom_id, LineError::new("streaming_not_supported", text)));
+        return Err(LineError::new("streaming_not_supported", text));
     }
-    let body = match &overrides.model {
+    match &overrides.model {
         None if read.model.is_none() => {
-            return Err((
-                custom_id,
-                missing(number, "the body has no \"model\"; add one, or set a model for all lines"),
-            ));
+            Err(missing(number, "the body has no \"model\"; add one, or set a model for all lines"))
         }
-        None => body,
-        Some(model) => match with_model(&body, model) {
-            Ok(body) => body,
-            Err(error) => {
-                let text = format!("line {number}: the model cannot be inserted into the body: {error}");
-                return Err((custom_id, LineError::new("invalid_request", text)));
-            }
-        },
-    };
-    Ok(Request { custom_id, path, body })
+        None => Ok(body),
+        Some(model) => with_model(&body, model).map_err(|error| {
+            let text = format!("line {number}: the model cannot be inserted into the body: {error}");
+            LineError::new("invalid_request", text)
+        }),
+    }
 }
 
 /// Returns a body without its `custom_id`, which is not part of the request. The other values are
@@ -228,6 +224,7 @@ mod tests {
         );
         let expected = Request {
             custom_id: "a".into(),
+            is_named: true,
             path: "/v1/embeddings".into(),
             body: r#"{"model": "m", "n":1.50}"#.into(),
         };
@@ -258,6 +255,14 @@ mod tests {
         ] {
             assert_eq!(read(text, &plain).unwrap_err().0, "a", "{text}");
         }
+    }
+
+    #[test]
+    fn null_is_no_custom_id_and_is_not_sent() {
+        let request =
+            read(r#"{"custom_id":null,"model":"m","prompt":"x"}"#, &RequestOverrides::default()).unwrap();
+        assert_eq!((&*request.custom_id, request.is_named), ("line-7", false));
+        assert_eq!(request.body, r#"{"model":"m","prompt":"x"}"#);
     }
 
     #[test]

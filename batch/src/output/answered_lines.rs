@@ -9,6 +9,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io::{self, BufRead, Read};
 
+use serde::de::IgnoredAny;
+
 use super::output_record::{self, ParsedRecord, RECORD_PREFIX};
 use crate::compression::Compression;
 use crate::input::{Checksum, Line};
@@ -95,14 +97,21 @@ impl AnsweredLines {
         self.lines.keys().copied().max().unwrap_or(0)
     }
 
-    /// Adds the input lines that the records in `file` answer. Returns the length of the complete
-    /// part of the file, in bytes. The rest of the file is an incomplete record or zeros.
-    pub(crate) fn scan(&mut self, format: Compression, file: &mut impl BufRead) -> Result<u64, ScanError> {
+    /// Adds the input lines that the records in `file` answer. Returns the complete part of the
+    /// file. The rest of the file is an incomplete record or zeros.
+    pub(crate) fn scan(
+        &mut self,
+        format: Compression,
+        file: &mut impl BufRead,
+    ) -> Result<CompletePart, ScanError> {
         let (complete, all) = match format {
             Compression::Plain => self.scan_lines(file)?,
-            Compression::Gzip | Compression::Zstd => self.scan_pieces(format, file)?,
+            Compression::Gzip | Compression::Zstd => {
+                let (bytes, all) = self.scan_pieces(format, file)?;
+                (CompletePart { bytes, lacks_line_end: false }, all)
+            }
         };
-        self.torn += all - complete;
+        self.torn += all - complete.bytes;
         Ok(complete)
     }
 
@@ -132,16 +141,21 @@ impl AnsweredLines {
         if self.add(record, false) { Ok(()) } else { Err(ScanError::Duplicate(record.line)) }
     }
 
-    fn scan_lines(&mut self, file: &mut impl BufRead) -> Result<(u64, u64), ScanError> {
+    fn scan_lines(&mut self, file: &mut impl BufRead) -> Result<(CompletePart, u64), ScanError> {
         let (mut at, mut torn, mut number, mut text) = (0u64, None, 0, Vec::new());
+        let mut lacks_line_end = false;
         loop {
             text.clear();
             let read = file.by_ref().take(MAX_RECORD_BYTES).read_until(b'\n', &mut text)? as u64;
             if read == 0 {
-                return Ok((torn.unwrap_or(at), at));
+                return Ok((CompletePart { bytes: torn.unwrap_or(at), lacks_line_end }, at));
             }
             number += 1;
-            let complete = text.strip_suffix(b"\n").and_then(output_record::parse);
+            // Only the last line of the file may lack its end, because a kill or an editor removed
+            // it.
+            lacks_line_end = !text.ends_with(b"\n");
+            let complete = output_record::parse(text.strip_suffix(b"\n").unwrap_or(text.as_slice()));
+            lacks_line_end &= complete.is_some();
             match (complete, torn) {
                 (Some(_), Some(torn)) => return Err(ScanError::Damaged(torn)),
                 (Some(read), None) => self.add_once(read)?,
@@ -199,6 +213,15 @@ impl AnsweredLines {
     }
 }
 
+/// The part of an output file that the next run keeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CompletePart {
+    /// Length of the part, in bytes.
+    pub(crate) bytes: u64,
+    /// Whether the last record lacks its line end, which must be written before another record.
+    pub(crate) lacks_line_end: bool,
+}
+
 /// Returns `true` if `text` may be what remains of a record after a kill or a power failure: the
 /// start of a record, which zeros may replace from any byte on.
 fn could_be_torn(text: &[u8]) -> bool {
@@ -208,9 +231,10 @@ fn could_be_torn(text: &[u8]) -> bool {
     start.get(..common) == prefix.get(..common)
 }
 
-/// Returns `true` if nothing is missing in `text`: it has a line end, and no byte is zero.
+/// Returns `true` if nothing is missing in `text`: it has a line end and no byte is zero, or it is
+/// complete JSON.
 fn is_whole_line(text: &[u8]) -> bool {
-    text.ends_with(b"\n") && !text.contains(&0)
+    text.ends_with(b"\n") && !text.contains(&0) || serde_json::from_slice::<IgnoredAny>(text).is_ok()
 }
 
 /// Reads to the end of the file. Returns `true` if the rest contains only zeros, or nothing.
@@ -301,7 +325,7 @@ mod tests {
         file.bytes()
     }
 
-    fn scan(format: Compression, bytes: &[u8]) -> Result<(AnsweredLines, u64), ScanError> {
+    fn scan(format: Compression, bytes: &[u8]) -> Result<(AnsweredLines, CompletePart), ScanError> {
         let mut answered = AnsweredLines::default();
         let complete = answered.scan(format, &mut io::BufReader::with_capacity(11, bytes))?;
         Ok((answered, complete))
@@ -316,14 +340,18 @@ mod tests {
                 let mut file = Vec::new();
                 for (cut, zeros) in cuts.iter().copied().chain([(1.0, 0)]) {
                     let (answered, complete) = scan(format, &file).unwrap();
-                    file.truncate(complete as usize);
+                    file.truncate(complete.bytes as usize);
+                    if complete.lacks_line_end {
+                        file.push(b'\n');
+                    }
                     let missing = (1..=count).filter(|line| !answered.lines.contains_key(line));
                     let more = written(format, missing, every);
                     file.extend(&more[..(more.len() as f64 * cut).ceil() as usize]);
                     file.extend(std::iter::repeat_n(0, zeros));
                 }
                 let (answered, complete) = scan(format, &file).unwrap();
-                prop_assert_eq!((answered.len(), answered.last(), complete, answered.torn), (count, count, file.len() as u64, 0));
+                prop_assert_eq!((answered.len(), answered.last(), complete.bytes, answered.torn), (count, count, file.len() as u64, 0));
+                prop_assert!(!complete.lacks_line_end);
                 let mut text = String::new();
                 format.reader(&file[..]).read_to_string(&mut text).unwrap();
                 let mut lines: Vec<u64> = text.lines().map(|line| output_record::parse(line.as_bytes()).unwrap().line).collect();
@@ -354,6 +382,20 @@ mod tests {
             damaged[12..20].fill(0);
             let scanned = scan(format, &damaged);
             assert!(matches!(scanned, Err(ScanError::Damaged(0))), "{format:?} {scanned:?}");
+        }
+    }
+
+    #[test]
+    fn complete_last_line_without_a_line_end_is_not_torn() {
+        let plain = written(Compression::Plain, 1..3, 1);
+        let (answered, complete) = scan(Compression::Plain, &plain[..plain.len() - 1]).unwrap();
+        let expected = CompletePart { bytes: plain.len() as u64 - 1, lacks_line_end: true };
+        assert_eq!((answered.len(), answered.torn, complete), (2, 0, expected));
+
+        let others = b"{\"id\":\"batch_req_67abc\",\"custom_id\":\"a\"}";
+        for before in [&b""[..], &plain] {
+            let scanned = scan(Compression::Plain, &[before, others].concat());
+            assert!(matches!(scanned, Err(ScanError::Foreign(_))), "{scanned:?}");
         }
     }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use fs4::fs_std::FileExt;
 
-use super::answered_lines::{AnsweredLines, ScanError};
+use super::answered_lines::{AnsweredLines, CompletePart, ScanError};
 use super::crash_safe_writer::{Sink, SyncWrite};
 use crate::compression::Compression;
 
@@ -109,9 +109,9 @@ impl Outputs {
     }
 }
 
-/// Reads a file of a previous run. Returns the input lines that its records answer, and the length
-/// of its complete part, in bytes.
-fn scan(path: &Path, file: &mut File) -> Result<(AnsweredLines, u64), OpenError> {
+/// Reads a file of a previous run. Returns the input lines that its records answer, and its
+/// complete part.
+fn scan(path: &Path, file: &mut File) -> Result<(AnsweredLines, CompletePart), OpenError> {
     let mut answered = AnsweredLines::default();
     let kept = answered
         .scan(Compression::from_path(path), &mut BufReader::with_capacity(1 << 16, file))
@@ -120,7 +120,7 @@ fn scan(path: &Path, file: &mut File) -> Result<(AnsweredLines, u64), OpenError>
 }
 
 /// Reads a file of failed lines as [`scan`] does. Returns an error if it contains answers.
-fn scan_errors(path: &Path, file: &mut File) -> Result<(AnsweredLines, u64), OpenError> {
+fn scan_errors(path: &Path, file: &mut File) -> Result<(AnsweredLines, CompletePart), OpenError> {
     let (failed, kept) = scan(path, file)?;
     if failed.good > 0 {
         return Err(OpenError::new(path, ScanError::AnswersInErrors));
@@ -165,8 +165,8 @@ struct OutputFile {
     path: PathBuf,
     file: File,
     is_regular: bool,
-    /// Number of bytes at the start of a regular file that are kept.
-    kept: u64,
+    /// The start of a regular file, which is kept.
+    kept: CompletePart,
 }
 
 impl OutputFile {
@@ -184,17 +184,20 @@ impl OutputFile {
             );
             return Err(io_error(busy));
         }
-        Ok(Self { path: path.to_owned(), file, is_regular, kept: 0 })
+        Ok(Self { path: path.to_owned(), file, is_regular, kept: CompletePart::default() })
     }
 
-    /// Truncates a regular file to the bytes that are kept.
+    /// Truncates a regular file to the part that is kept, and ends its last line.
     fn truncate(&mut self) -> Result<(), OpenError> {
         if !self.is_regular {
             return Ok(());
         }
-        let truncated =
-            self.file.set_len(self.kept).and_then(|()| self.file.seek(io::SeekFrom::Start(self.kept)));
-        truncated.map(drop).map_err(|error| OpenError::new(&self.path, error))
+        let CompletePart { bytes, lacks_line_end } = self.kept;
+        let truncated = self.file.set_len(bytes).and_then(|()| self.file.seek(io::SeekFrom::Start(bytes)));
+        let line_end: &[u8] = if lacks_line_end { b"\n" } else { b"" };
+        truncated
+            .and_then(|_| self.file.write_all(line_end))
+            .map_err(|error| OpenError::new(&self.path, error))
     }
 
     fn with_path(&self, error: &io::Error) -> io::Error {

@@ -23,7 +23,8 @@ pub struct Record {
     pub line: u64,
     /// Checksum of the input line.
     pub sum: Checksum,
-    /// The line's `custom_id`, or `line-N` if it has none.
+    /// The line's `custom_id`. If it has none, `line-N` with its number, or `line-N-2` and so on if
+    /// an earlier line has this `custom_id`.
     pub custom_id: String,
     /// The response, or the error if there is none.
     pub outcome: LineOutcome,

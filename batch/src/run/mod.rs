@@ -21,15 +21,15 @@ use tidegate::config::{LimitConfig, Mode, OnFull, Predict, TargetConfig};
 use tidegate::{Config, Gate, Lane, Transport};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use self::failure_streak::{FailureSource, FailureStreak, StreakDecision};
 use self::outage::{MAX_OUTAGE, has_no_replica};
 pub use self::progress::{BatchEnd, BatchProgress, Stop};
 pub use self::run_error::RunError;
-use self::send_line::{CallResult, PreparedRequest, Streaming};
-use self::spend::CallSpend;
+use self::send_line::{CallResult, PreparedRequest, Streaming, WaitReason};
 pub(crate) use self::spend::SpendTracker;
+use self::spend::{CallSpend, SettledOnDrop};
 pub use self::spend::{Ceilings, Prices, Spend};
 use self::waiting_calls::{QueueMeter, QueuedCall};
 use crate::input::{Line, Request, RequestOverrides, parse_request};
@@ -54,6 +54,11 @@ const MAX_EARLY_RECORDS: usize = 4_096;
 /// Maximum number of times a request is sent if its response breaks off or is not a JSON object, or
 /// if it is an error with the status of a success.
 const MAX_READ_ATTEMPTS: u32 = 3;
+/// Delay before a request that was rejected because of a rate limit, or because the server is down,
+/// is handed to the gate again. Doubles each time, up to [`MAX_WAIT`].
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+/// Maximum of the delay that starts at [`FIRST_WAIT`].
+const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// Options of a run.
 #[derive(Clone, Debug)]
@@ -77,7 +82,8 @@ pub struct BatchOptions {
     /// Time without data from the provider after which a call fails. Default 10 min.
     pub read_timeout: Duration,
     /// Number of consecutive failures at which the run stops. The run also stops if the server has
-    /// been down for 30 minutes. 0 stops it in neither case. Default 20.
+    /// been down for 30 minutes. 0 stops it in neither case. Rejections because of a rate limit are
+    /// no failures: their lines wait as long as necessary. Default 20.
     pub max_consecutive_failures: usize,
 }
 
@@ -180,7 +186,7 @@ impl Batch {
     ) -> Result<BatchProgress, RunError> {
         let mut run = RunState::new(self, options, answered, records, stop);
         let ended = self.process_lines(&mut run, lines, &mut on_progress).await;
-        run.calls.abort_all();
+        run.calls.shutdown().await;
         let written = run.write_early_records().await;
         run.update_progress();
         on_progress(&run.progress);
@@ -199,6 +205,7 @@ impl Batch {
         let mut tick = interval(Duration::from_secs(1));
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         tick.reset();
+        let mut is_stopping = false;
         loop {
             run.start_held_calls();
             let pull = run.wants_line();
@@ -214,8 +221,9 @@ impl Batch {
                     run.check_outage()?;
                     run.send(WriteJob::Tick).await?;
                 }
-                () = stop_requested(&mut finish, Stop::Finish), if run.progress.ended.is_none() => {
-                    run.progress.ended = Some(BatchEnd::Stopped);
+                () = stop_requested(&mut finish, Stop::Finish), if !is_stopping => {
+                    is_stopping = true;
+                    run.progress.ended.get_or_insert(BatchEnd::Stopped);
                 }
                 () = stop_requested(&mut cancel, Stop::Cancel) => {
                     run.cancel_calls().await?;
@@ -284,12 +292,17 @@ struct LineRequest {
     /// Number of responses that broke off, were not JSON objects, or were errors with the status of
     /// a success.
     broken: u32,
+    /// Delay of the next call, because the last one ended with a [`WaitReason`]. Zero before.
+    delay: Duration,
+    /// Since when the calls of the request have ended because the server was down, without another
+    /// result in between. `None` if the last one did not.
+    down_since: Option<Instant>,
 }
 
 /// A call that has ended.
 struct EndedCall {
     request: LineRequest,
-    spend: Arc<CallSpend>,
+    spend: SettledOnDrop,
     /// `None` if the call ended because of a stop, without a request at the provider.
     result: Option<CallResult>,
 }
@@ -378,10 +391,13 @@ impl<'a> RunState<'a> {
             Some(text) => parse_request(line.number, text, &self.options.overrides),
             None => Err((format!("line-{}", line.number), LineError::line_too_long(line.number))),
         };
-        let id = match &parsed {
-            Ok(Request { custom_id, .. }) | Err((custom_id, _)) => custom_id,
+        let is_new = match &parsed {
+            // The name of a line without a `custom_id` repeats none; see `unused_id`.
+            Ok(Request { is_named: false, .. }) => true,
+            Ok(Request { custom_id, .. }) | Err((custom_id, _)) => {
+                self.ids.insert(self.hasher.hash_one(custom_id))
+            }
         };
-        let is_new = self.ids.insert(self.hasher.hash_one(id));
         match self.answered.matches(&line) {
             Some(true) => {
                 self.progress.skipped += 1;
@@ -393,7 +409,8 @@ impl<'a> RunState<'a> {
         let number = self.started_lines;
         self.started_lines += 1;
         let (custom_id, error) = match parsed {
-            Ok(Request { custom_id, path, body }) if is_new => {
+            Ok(Request { custom_id, is_named, path, body }) if is_new => {
+                let custom_id = if is_named { custom_id } else { self.unused_id(custom_id) };
                 let base = &self.options.base;
                 let uri = request_url(base, &path).ok_or_else(|| RunError::InvalidBase(base.clone()))?;
                 let timeout = self.options.read_timeout;
@@ -401,8 +418,17 @@ impl<'a> RunState<'a> {
                     PreparedRequest::new(uri, &self.options.headers, body, timeout, self.streaming.clone());
                 let max_spend = self.tracker.lock().max_spend(&ready.facts);
                 let (line, bytes) = ((line.number, line.sum), ready.bytes());
-                let request = LineRequest { number, line, custom_id, ready, bytes, max_spend, broken: 0 };
-                self.held.push_back(request);
+                self.held.push_back(LineRequest {
+                    number,
+                    line,
+                    custom_id,
+                    ready,
+                    bytes,
+                    max_spend,
+                    broken: 0,
+                    delay: Duration::ZERO,
+                    down_since: None,
+                });
                 return Ok(());
             }
             Ok(Request { custom_id, .. }) => {
@@ -415,6 +441,16 @@ impl<'a> RunState<'a> {
             Record { line: line.number, sum: line.sum, custom_id, outcome: LineOutcome::Failed(error) };
         self.progress.malformed += 1;
         self.write(vec![(number, record)]).await
+    }
+
+    /// Returns the name of a line without a `custom_id`: `name`, or with a number after it if an
+    /// earlier line has this `custom_id`.
+    fn unused_id(&self, name: String) -> String {
+        let is_unused = |id: &String| !self.ids.contains(&self.hasher.hash_one(id));
+        if is_unused(&name) {
+            return name;
+        }
+        (2..).map(|number: u64| format!("{name}-{number}")).find(is_unused).unwrap_or(name)
     }
 
     /// Starts the calls of the requests in `held`. If a call could exceed a ceiling, keeps its
@@ -438,14 +474,27 @@ impl<'a> RunState<'a> {
         }
     }
 
+    /// Starts the call of a request, after the delay of the request.
     fn start_call(&mut self, mut request: LineRequest, spend: Arc<CallSpend>) {
         self.bytes += request.bytes;
-        let (client, queued) = (
-            self.batch.gate.client(),
-            self.batch.meter.register_call(spend.clone(), request.ready.facts.dialect),
-        );
-        let stop = self.stop.clone();
+        let (client, meter) = (self.batch.gate.client(), self.batch.meter.clone());
+        let mut stop = self.stop.clone();
+        let (spend, dialect) = (SettledOnDrop(spend), request.ready.facts.dialect);
+        let register = move |spend: &SettledOnDrop| meter.register_call(spend.0.clone(), dialect);
+        // During its delay, a call does not count as waiting in the gate, because the gate cannot
+        // send it.
+        let queued = request.delay.is_zero().then(|| register(&spend));
         self.calls.spawn(async move {
+            let queued = match queued {
+                Some(queued) => queued,
+                None => {
+                    tokio::select! {
+                        () = stop_requested(&mut stop, Stop::Finish) => {}
+                        () = sleep(request.delay) => {}
+                    }
+                    register(&spend)
+                }
+            };
             let result = tokio::select! {
                 // The order ensures that a stopped run sends nothing.
                 biased;
@@ -471,17 +520,20 @@ impl<'a> RunState<'a> {
 
     /// Settles the cost of an ended call. Writes its record, holds the record back, or returns the
     /// error that stops the run, as [`FailureStreak`] decides. Holds the request to send it again
-    /// if the response broke off or was an error that may pass, or if a ceiling did not allow a
-    /// retry.
+    /// if the response broke off or was an error that may pass, if the provider has rejected it
+    /// because of a rate limit or is down, or if a ceiling did not allow a retry.
     async fn on_call_ended(&mut self, call: EndedCall) -> Result<(), RunError> {
         let EndedCall { mut request, spend, result } = call;
         self.bytes -= request.bytes;
-        let Some(CallResult { outcome, usage, is_above_ceiling, is_retryable }) = result else {
-            spend.settle(None);
+        let Some(CallResult { outcome, usage, is_above_ceiling, is_retryable, waits_for }) = result else {
             self.progress.ended = Some(BatchEnd::Stopped);
             return Ok(());
         };
-        spend.settle(usage);
+        spend.0.settle(usage);
+        if self.must_wait(&mut request, waits_for) {
+            self.held.push_back(request);
+            return Ok(());
+        }
         request.broken += u32::from(is_retryable);
         if is_above_ceiling || is_retryable && request.broken < MAX_READ_ATTEMPTS {
             self.held.push_back(request);
@@ -497,6 +549,23 @@ impl<'a> RunState<'a> {
                 Err(RunError::TooManyFailures { count: self.options.max_consecutive_failures, last })
             }
         }
+    }
+
+    /// Returns `true` if a request whose call has ended because of `reason` is sent again later,
+    /// and sets the delay of its next call. Rate limits are waited for without end. If the server
+    /// is down, the time is limited to [`MAX_OUTAGE`], unless the run never gives up.
+    fn must_wait(&self, request: &mut LineRequest, reason: Option<WaitReason>) -> bool {
+        let Some(reason) = reason else {
+            (request.delay, request.down_since) = (Duration::ZERO, None);
+            return false;
+        };
+        request.delay = (2 * request.delay).clamp(FIRST_WAIT, MAX_WAIT);
+        if reason == WaitReason::RateLimit {
+            request.down_since = None;
+            return true;
+        }
+        let down_since = *request.down_since.get_or_insert_with(Instant::now);
+        self.options.max_consecutive_failures == 0 || down_since.elapsed() <= MAX_OUTAGE
     }
 
     /// Returns an error if the server has been down for [`MAX_OUTAGE`], unless the run never gives
@@ -560,8 +629,13 @@ impl<'a> RunState<'a> {
         let progress = &mut self.progress;
         (progress.open, progress.waiting) = (open.calls as u64, open.waiting as u64);
         progress.in_flight = self.batch.meter.in_flight() as u64;
-        let down_for = self.batch.meter.outage().current(Instant::now(), self.started).map(|(time, _)| time);
+        let (now, outage) = (Instant::now(), self.batch.meter.outage());
+        let down_for = outage.current(now, self.started).map(|(time, _)| time);
         progress.down_seconds = down_for.map(|time| time.as_secs_f64());
+        let rate_limit = outage.rate_limit(now, self.started);
+        progress.rate_limited_seconds = rate_limit.map(|(time, _)| time.as_secs_f64());
+        progress.rate_limit = rate_limit.map(|(_, failure)| failure.to_owned());
+        drop(outage);
         progress.spend = self.tracker.lock().spent;
         progress.seconds = self.started.elapsed().as_secs_f64();
     }

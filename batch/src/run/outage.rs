@@ -8,6 +8,9 @@
 //! established or because the server is overloaded (503, 529). It ends with any other response.
 //! Other failures neither begin nor end it. They count as attempts of their calls, so the calls
 //! fail, and [`FailureStreak`](super::failure_streak::FailureStreak) stops the run.
+//!
+//! A rate limit is no outage, and no run ends because of one. It is tracked so that the progress of
+//! the run says why nothing is answered. It begins with a 429 and ends with any other response.
 
 use std::time::{Duration, SystemTime};
 
@@ -27,12 +30,13 @@ const EVIDENCE_LIFETIME: Duration = Duration::from_secs(120);
 const MAX_CONNECT_TIME: Duration = Duration::from_secs(15);
 /// Maximum `Retry-After` by which the start of an outage is delayed. The gate ignores longer ones,
 /// too.
-const MAX_ANNOUNCED_WAIT: Duration = Duration::from_secs(24 * 3600);
+pub(super) const MAX_ANNOUNCED_WAIT: Duration = Duration::from_secs(24 * 3600);
 
 /// Tracks whether the server is down, from the results of requests.
 #[derive(Debug, Default)]
 pub(super) struct OutageTracker {
     current: Option<CurrentOutage>,
+    rate_limit: Option<CurrentRateLimit>,
     /// Number of outages so far, including the current one.
     outages: u64,
     /// Number of open requests.
@@ -52,6 +56,16 @@ struct CurrentOutage {
     failure: String,
     /// Number of open requests that were sent before the outage, and may still be answered.
     sent_before: usize,
+}
+
+#[derive(Debug)]
+struct CurrentRateLimit {
+    /// When the first request was rejected.
+    since: Instant,
+    /// Until when the rejections so far show that calls wait because of the rate limit.
+    evidence_until: Instant,
+    /// Description of the latest rejection.
+    failure: String,
 }
 
 impl OutageTracker {
@@ -84,7 +98,11 @@ impl OutageTracker {
                 let wait = delay.filter(|wait| *wait <= MAX_ANNOUNCED_WAIT).unwrap_or_default();
                 self.on_unavailable(now, wait, format!("an error event with the status {status}"));
             }
-            _ => self.current = None,
+            Some(Verdict { class: Class::RateLimited, delay, status, .. }) => {
+                let wait = delay.filter(|wait| *wait <= MAX_ANNOUNCED_WAIT).unwrap_or_default();
+                self.on_rate_limited(now, wait, format!("an error event with the status {status}"));
+            }
+            _ => self.on_processed(),
         }
     }
 
@@ -97,15 +115,42 @@ impl OutageTracker {
                 let failure = format!("status {}", response.status().as_u16());
                 self.on_unavailable(now, announced_wait(response.headers()), failure);
             }
-            Ok(_) => self.current = None,
-            Err(error)
-                if matches!(error.kind(), ErrorKind::Connect | ErrorKind::ConnectTimeout)
-                    && !error.is_local() =>
-            {
+            Ok(response) if response.status() == 429 => {
+                self.on_rate_limited(now, announced_wait(response.headers()), "429".to_owned());
+            }
+            Ok(_) => self.on_processed(),
+            Err(error) if is_connect_failure(error) => {
                 self.on_unavailable(now, Duration::ZERO, error.to_string());
             }
             Err(_) => {}
         }
+    }
+
+    /// Records the text of the response that was last recorded as a 429.
+    pub(super) fn describe_rate_limit(&mut self, text: &str) {
+        if let Some(rate_limit) = &mut self.rate_limit {
+            rate_limit.failure = format!("429 {text}");
+        }
+    }
+
+    /// Records a response that shows neither an outage nor a rate limit.
+    fn on_processed(&mut self) {
+        self.current = None;
+        self.rate_limit = None;
+    }
+
+    /// Records a rejection at `now` because of a rate limit, by a server that asks callers to wait
+    /// for `wait`.
+    fn on_rate_limited(&mut self, now: Instant, wait: Duration, failure: String) {
+        self.current = None;
+        let evidence_until = now + wait + EVIDENCE_LIFETIME;
+        let current = self.rate_limit.take().filter(|current| now <= current.evidence_until);
+        self.rate_limit = Some(CurrentRateLimit {
+            since: current.as_ref().map_or(now, |current| current.since),
+            evidence_until: current
+                .map_or(evidence_until, |current| current.evidence_until.max(evidence_until)),
+            failure,
+        });
     }
 
     /// Records that calls wait because no replica of their pool accepts calls.
@@ -115,6 +160,7 @@ impl OutageTracker {
 
     /// Records a failure at `now` of a server that asks callers to wait for `wait`.
     fn on_unavailable(&mut self, now: Instant, wait: Duration, failure: String) {
+        self.rate_limit = None;
         let evidence_until = now + wait + EVIDENCE_LIFETIME;
         match self.current.as_mut().filter(|current| now <= current.evidence_until) {
             Some(current) => {
@@ -143,6 +189,20 @@ impl OutageTracker {
         let is_down = current.sent_before == 0 && now <= current.evidence_until;
         is_down.then(|| (now.saturating_duration_since(current.since.max(start)), &*current.failure))
     }
+
+    /// Returns for how long the server has answered only 429 at `now`, counted from `start` at the
+    /// earliest, and the description of the latest of these responses. Returns `None` if the last
+    /// response was another one.
+    pub(super) fn rate_limit(&self, now: Instant, start: Instant) -> Option<(Duration, &str)> {
+        let current = self.rate_limit.as_ref().filter(|current| now <= current.evidence_until)?;
+        Some((now.saturating_duration_since(current.since.max(start)), &current.failure))
+    }
+}
+
+/// Returns `true` if no connection to the server was established, for a reason that is not on this
+/// machine.
+pub(super) fn is_connect_failure(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Connect | ErrorKind::ConnectTimeout) && !error.is_local()
 }
 
 /// Returns how long a response asks callers to wait. Zero if it does not ask, or for more than
@@ -228,6 +288,27 @@ mod tests {
         }
         timeline.request(164, &Err(Error::new(ErrorKind::Transport, "reset")));
         assert_eq!(timeline.down_for(164), Some(2), "the server may be up or down");
+    }
+
+    #[test]
+    fn rate_limit_lasts_from_the_first_429_to_another_response() {
+        let mut timeline = Timeline::new();
+        let limited_for = |timeline: &Timeline, seconds| {
+            let limit = timeline.tracker.rate_limit(timeline.at(seconds), timeline.start);
+            limit.map(|(time, failure)| (time.as_secs(), failure.to_owned()))
+        };
+        timeline.request(10, &answered(429, None));
+        timeline.request(70, &answered(429, Some("600")));
+        timeline.tracker.describe_rate_limit("slow down");
+        assert_eq!(limited_for(&timeline, 700), Some((690, "429 slow down".to_owned())));
+        assert_eq!(limited_for(&timeline, 800), None, "the server does not ask for more");
+        for status in [200, 400, 503] {
+            timeline.request(900, &answered(429, None));
+            assert_eq!(limited_for(&timeline, 905), Some((5, "429".to_owned())), "{status}");
+            assert_eq!(timeline.down_for(905), None);
+            timeline.request(910, &answered(status, None));
+            assert_eq!(limited_for(&timeline, 910), None, "{status}");
+        }
     }
 
     #[test]

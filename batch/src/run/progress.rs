@@ -24,7 +24,8 @@ pub struct BatchProgress {
     /// Number of lines that were not sent because they are not valid requests or repeat a
     /// `custom_id`.
     pub malformed: u64,
-    /// Number of open calls: those that were handed to the gate and have not ended.
+    /// Number of open calls: those that were handed to the gate and have not ended, and those that
+    /// wait to be sent again after a rate limit or while the server is down.
     pub open: u64,
     /// Number of open calls that were not sent to the provider yet.
     pub waiting: u64,
@@ -34,7 +35,14 @@ pub struct BatchProgress {
     /// was established, or each request was rejected because of an overload. `None` if the server
     /// is not down, or if a request that was sent before is still open.
     pub down_seconds: Option<f64>,
-    /// Tokens and cost of the calls that have ended in this run.
+    /// Time for which the provider has answered only with 429 in this run, in seconds. `None` if
+    /// its last response was another one. Calls wait meanwhile, and the run does not end.
+    pub rate_limited_seconds: Option<f64>,
+    /// Status and start of the body of the last 429, while [`BatchProgress::rate_limited_seconds`]
+    /// is set.
+    pub rate_limit: Option<String>,
+    /// Tokens and cost of the calls that have ended in this run. A call that was cancelled counts
+    /// with the most that its requests can cost.
     pub spend: Spend,
     /// Time since the start of the run, in seconds.
     pub seconds: f64,

@@ -3,19 +3,23 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method, Request as HttpRequest, Uri};
 use http_body_util::{BodyExt, Collected};
 use serde::Deserialize;
-use tidegate::protocol::{Observer, RequestFacts, Signal, Usage, classify_event};
+use tidegate::protocol::api_key::ANTHROPIC_VERSION;
+use tidegate::protocol::{
+    Class, Dialect, Observer, RequestFacts, Signal, Usage, Verdict, choice_error, classify, classify_event,
+};
 use tidegate::{Client, Context, Error, ErrorKind, Lane, RequestBody, ResponseBody, Timeouts};
 
+use super::outage::{MAX_ANNOUNCED_WAIT, is_connect_failure};
 use super::spend::CeilingReached;
 use super::streamed_answer::{StreamedAnswer, streamed_request};
-use super::waiting_calls::QueuedCall;
+use super::waiting_calls::{QueuedCall, SHOULD_RETRY};
 use crate::line_error::LineError;
 use crate::output::{LineOutcome, ProviderResponse};
 
@@ -105,6 +109,37 @@ pub(super) struct CallResult {
     /// `true` if the response began, but broke off, was not a JSON object or was an error that may
     /// pass. The gate retries a call only until its response begins.
     pub(super) is_retryable: bool,
+    /// Why the request must be sent again later. `None` if it need not be.
+    pub(super) waits_for: Option<WaitReason>,
+}
+
+/// Why a request that the provider has not processed is sent again later, although the gate has
+/// made all its attempts. The gate itself makes calls wait only after several calls have failed,
+/// and the last lines of a run may be fewer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WaitReason {
+    /// The request exceeded the rate that the provider allows.
+    RateLimit,
+    /// No connection was established, or the server is overloaded.
+    ServerDown,
+}
+
+impl WaitReason {
+    /// Returns the reason if the failure `verdict` says that the provider has not processed the
+    /// request, and will process it later. A wait of more than [`MAX_ANNOUNCED_WAIT`] is none.
+    fn from_verdict(verdict: &Verdict) -> Option<Self> {
+        let is_near = verdict.delay.is_none_or(|delay| delay <= MAX_ANNOUNCED_WAIT);
+        match verdict.class {
+            _ if !verdict.retryable || !is_near => None,
+            Class::RateLimited => Some(Self::RateLimit),
+            Class::Overloaded => Some(Self::ServerDown),
+            _ => None,
+        }
+    }
+
+    fn from_error(error: &Error) -> Option<Self> {
+        is_connect_failure(error).then_some(Self::ServerDown)
+    }
 }
 
 impl PreparedRequest {
@@ -119,6 +154,10 @@ impl PreparedRequest {
         let mut headers = credentials.clone();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let facts = RequestFacts::read(&Method::POST, &uri, &headers, Some(&body));
+        let (name, version) = ANTHROPIC_VERSION;
+        if facts.dialect == Dialect::AnthropicMessages && !headers.contains_key(&name) {
+            headers.insert(name, version);
+        }
         let streamed_body = streaming.is_on().then(|| streamed_request(facts.dialect, &body)).flatten();
         Self { uri, headers, body, streamed_body, facts, read_timeout, streaming, failed_stream: None }
     }
@@ -142,12 +181,12 @@ impl PreparedRequest {
 
     /// Sends the request and reads the whole response. Sends it again without streaming if the
     /// provider rejects the stream. The first call of this function requests a stream, if answers
-    /// are streamed, and later calls do not. `queued` counts the call as waiting until the first
-    /// request is sent.
+    /// are streamed, and so does a call after a result with [`CallResult::waits_for`]. Other calls
+    /// do not. `queued` counts the call as waiting until the first request is sent.
     pub(super) async fn send(&mut self, client: &Client, queued: &QueuedCall) -> CallResult {
         let streamed = self.streamed_body.take().filter(|_| self.streaming.is_on());
         let is_streamed = streamed.is_some();
-        let mut result = self.attempt(client, streamed, queued).await;
+        let mut result = self.attempt(client, streamed.clone(), queued).await;
         if is_streamed
             && let Ok(CallResult { outcome: LineOutcome::Answered(answer), .. }) = &result
             && STREAM_REJECTED.contains(&answer.status)
@@ -166,12 +205,17 @@ impl PreparedRequest {
             },
             _ => {}
         }
-        result.unwrap_or_else(|(error, has_begun)| CallResult {
+        let result = result.unwrap_or_else(|(error, has_begun)| CallResult {
             outcome: LineOutcome::Failed(line_error(&error)),
             usage: None,
             is_above_ceiling: CeilingReached::is_source_of(&error),
             is_retryable: has_begun,
-        })
+            waits_for: WaitReason::from_error(&error).filter(|_| !has_begun),
+        });
+        if result.waits_for.is_some() {
+            self.streamed_body = streamed;
+        }
+        result
     }
 
     /// Sends the request once, with the body `streamed` if there is one, and reads the whole
@@ -213,8 +257,15 @@ impl PreparedRequest {
                 usage: None,
                 is_above_ceiling: false,
                 is_retryable: true,
+                waits_for: None,
             });
         }
+        // The gate has added this header.
+        head.headers.remove(SHOULD_RETRY);
+        let rejection = (!is_success && !queued.forbids_retry()).then(|| {
+            // A date is read together with the server's own clock, the header `Date`.
+            classify(head.status, &head.headers, &body, SystemTime::UNIX_EPOCH)
+        });
         // Some servers send JSON with another type.
         head.headers.insert(CONTENT_TYPE, json);
         let mut observer = Observer::new(self.facts.dialect, &head.headers, false);
@@ -228,16 +279,25 @@ impl PreparedRequest {
         observer.finish(&mut on_signal);
         // An error whose status says so is classified by the gate.
         let by_object = || is_error_object(&body).then(|| classify_event(&body));
-        let verdict = verdict.or_else(by_object).filter(|_| is_success);
+        let verdict = verdict.or_else(by_object).or_else(|| choice_error(&body)).filter(|_| is_success);
         let status = verdict.as_ref().map_or(response.status, |verdict| verdict.status);
         // A request that was not executed has used nothing. Some servers do not report the usage of
         // others, and a stream may end without it.
         let never_executed = verdict.as_ref().is_some_and(|verdict| verdict.never_executed);
+        // After an overload with the status of a success, the server does not count as down.
+        let waits_for = match (&rejection, &verdict) {
+            (Some(rejection), _) => WaitReason::from_verdict(rejection),
+            (None, Some(error)) => {
+                WaitReason::from_verdict(error).filter(|reason| *reason == WaitReason::RateLimit)
+            }
+            (None, None) => None,
+        };
         Ok(CallResult {
             outcome: LineOutcome::Answered(ProviderResponse { status, ..response }),
             usage: observer.usage().or_else(|| never_executed.then(Usage::default)),
             is_above_ceiling: false,
             is_retryable: verdict.is_some_and(|verdict| verdict.retryable),
+            waits_for,
         })
     }
 }
@@ -274,4 +334,25 @@ async fn read_stream(mut body: ResponseBody) -> Result<Bytes, Error> {
 fn line_error(error: &Error) -> LineError {
     let code = error.kind().reason().map_or(error.kind().as_str(), |reason| reason.as_str());
     LineError::new(code, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_name_the_version_of_the_api_on_any_host() {
+        let (name, version) = ANTHROPIC_VERSION;
+        let value = |path: &str, headers: &HeaderMap| {
+            let uri: Uri = format!("https://gateway.example/v1/{path}").parse().unwrap();
+            let streaming = Arc::new(Streaming::new(false));
+            let body = Bytes::from_static(b"{}");
+            let request = PreparedRequest::new(uri, headers, body, Duration::from_secs(1), streaming);
+            request.headers.get(&name).cloned()
+        };
+        assert_eq!(value("messages", &HeaderMap::new()), Some(version));
+        assert_eq!(value("chat/completions", &HeaderMap::new()), None);
+        let own = HeaderValue::from_static("2024-01-01");
+        assert_eq!(value("messages", &HeaderMap::from_iter([(name.clone(), own.clone())])), Some(own));
+    }
 }

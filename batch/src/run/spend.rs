@@ -135,7 +135,8 @@ struct RequestCounts {
     /// Number of requests that the provider may bill: those that are open, and those that have
     /// ended after the provider may have executed them.
     billable: u32,
-    /// Number of requests for which `max_spend` is reserved. At least `billable`.
+    /// Number of requests for which `max_spend` is reserved. At least `billable`, and 0 after the
+    /// call was settled.
     reserved: u32,
 }
 
@@ -170,19 +171,32 @@ impl CallSpend {
 
     /// Records that the provider does not bill a request, because it was not executed.
     pub(super) fn on_unbilled_request(&self) {
-        self.requests.lock().billable -= 1;
+        let mut requests = self.requests.lock();
+        requests.billable = requests.billable.saturating_sub(1);
     }
 
     /// Settles the call, which has ended: replaces its reservations by the tokens that its requests
     /// used. The response to the last request reported `usage`. With `None`, and for earlier
-    /// requests, the maximum is charged if the provider may bill them. Must be called once.
+    /// requests, the maximum is charged if the provider may bill them. Does nothing if the call was
+    /// settled before.
     pub(super) fn settle(&self, usage: Option<Usage>) {
-        let requests = self.requests.lock();
+        let mut requests = self.requests.lock();
         let mut tracker = self.tracker.lock();
         for number in 0..requests.reserved {
             let counted = usage.filter(|_| number == 0);
             tracker.settle(&self.max_spend, counted, number < requests.billable);
         }
+        *requests = RequestCounts { billable: 0, reserved: 0 };
+    }
+}
+
+/// Settles a call when it is dropped, so that the requests of a cancelled call are charged.
+#[derive(Debug)]
+pub(super) struct SettledOnDrop(pub(super) Arc<CallSpend>);
+
+impl Drop for SettledOnDrop {
+    fn drop(&mut self) {
+        self.0.settle(None);
     }
 }
 
@@ -268,6 +282,7 @@ mod tests {
         assert!(CeilingReached::is_source_of(&error) && !error.retryable(), "{error}");
         assert!(CallSpend::reserve(&tracker, max_spend).is_none());
         call.settle(Some(Usage { input: 5, output: 1, cached_input: 0 }));
+        drop(SettledOnDrop(call));
         let expected = Spend { input: 11, output: 5, money: 0.0 };
         let tracker = tracker.lock();
         assert_eq!((tracker.spent, tracker.reserved), (expected, Spend::default()));

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
-use tidegate::protocol::{Dialect, Scanner};
+use tidegate::protocol::{Dialect, Scanner, choice_error};
 
 /// Top-level keys of requests that can be streamed: with these keys alone, the events of the stream
 /// contain everything that an answer without streaming contains. `logprobs`, for example, has
@@ -54,8 +54,24 @@ const STREAMABLE_KEYS: [&str; 38] = [
     "top_p",
     "user",
 ];
-/// Keys of the strings that arrive in parts. Any other string replaces the one before it.
-const TEXT_KEYS: [&str; 6] = ["content", "text", "reasoning", "reasoning_content", "refusal", "arguments"];
+/// Keys of the strings that arrive in parts: answers, thoughts, and the inputs of tools. `input` is
+/// that of a custom tool, `summary` is in the `reasoning_details` of OpenRouter, and `thinking` is
+/// in the blocks of gateways to Anthropic.
+const TEXT_KEYS: [&str; 10] = [
+    "arguments",
+    "content",
+    "input",
+    "reasoning",
+    "reasoning_content",
+    "reasoning_text",
+    "refusal",
+    "summary",
+    "text",
+    "thinking",
+];
+/// Keys of the strings of choices whose last value counts, because some servers change them from
+/// event to event. A string with another key must not change; see [`Merge::Choice`].
+const REPLACED_KEYS: [&str; 5] = ["finish_reason", "id", "native_finish_reason", "role", "stop_reason"];
 /// Maximum size of one event of a stream, in bytes. A larger one makes the stream unreadable.
 const MAX_EVENT: usize = 16 << 20;
 
@@ -119,6 +135,11 @@ impl Events {
         if self.problem.is_some() || data == b"[DONE]" || data.is_empty() && !oversized {
             return;
         }
+        if choice_error(data).is_some() {
+            let event = String::from_utf8_lossy(data);
+            self.problem = Some(format!("the stream ended with the error of a choice: {event}"));
+            return;
+        }
         let Ok(Value::Object(mut event)) = serde_json::from_slice(data) else {
             self.problem = Some("the stream contains an event that is not a JSON object".to_owned());
             return;
@@ -131,10 +152,14 @@ impl Events {
             for choice in choices {
                 let Value::Object(choice) = choice else { continue };
                 let index = choice.get("index").and_then(Value::as_u64).unwrap_or_default();
-                merge(self.choices.entry(index).or_default(), choice);
+                let merged = merge(self.choices.entry(index).or_default(), choice, Merge::Choice);
+                if let Err(problem) = merged {
+                    self.problem = Some(problem);
+                    return;
+                }
             }
         }
-        merge(&mut self.fields, event);
+        self.problem = merge(&mut self.fields, event, Merge::Fields).err();
     }
 
     fn into_answer(self) -> Result<Bytes, String> {
@@ -171,34 +196,76 @@ fn whole_choice(mut choice: Map<String, Value>) -> Value {
     choice.into()
 }
 
+/// How the values of a key in two events are merged.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Merge {
+    /// The later value replaces the earlier one, except for texts in parts, objects and arrays.
+    Fields,
+    /// As [`Merge::Fields`], but a text with an unknown key must not change, because it may have
+    /// arrived in parts: its last part alone would be a wrong answer.
+    Choice,
+}
+
 /// Adds the fields of an event, or of a part of it, to those of the events before.
-fn merge(into: &mut Map<String, Value>, from: Map<String, Value>) {
+///
+/// # Errors
+///
+/// Returns what prevents the parts of a choice from being joined.
+fn merge(into: &mut Map<String, Value>, from: Map<String, Value>, how: Merge) -> Result<(), String> {
     for (key, value) in from {
         match (into.get_mut(&key), value) {
             (Some(_), Value::Null) => {}
             (Some(Value::String(text)), Value::String(more)) if TEXT_KEYS.contains(&&*key) => {
                 text.push_str(&more)
             }
-            (Some(Value::Object(fields)), Value::Object(more)) => merge(fields, more),
+            // Some servers repeat the keys of the first event with empty values.
+            (Some(Value::String(text)), Value::String(more)) if !text.is_empty() && more.is_empty() => {}
+            (Some(Value::Object(fields)), Value::Object(more)) => merge(fields, more, how)?,
             (Some(Value::Array(items)), Value::Array(more)) => {
-                more.into_iter().for_each(|item| merge_item(items, item))
+                more.into_iter().try_for_each(|item| merge_item(items, item, how))?;
+            }
+            (Some(known), value) if how == Merge::Choice && is_other_text(&key, known, &value) => {
+                return Err(format!("the stream contains several values of {key:?}, which cannot be joined"));
             }
             (_, value) => _ = into.insert(key, value),
         }
     }
+    Ok(())
+}
+
+/// Returns `true` if `value`, the next value of `key`, and the value before it, `known`, may be
+/// parts of a text.
+fn is_other_text(key: &str, known: &Value, value: &Value) -> bool {
+    let is_content = |value: &Value| match value {
+        Value::String(text) => !text.is_empty(),
+        Value::Array(_) | Value::Object(_) => true,
+        _ => false,
+    };
+    known != value && is_content(known) && is_content(value) && !REPLACED_KEYS.contains(&key)
 }
 
 /// Merges an item into the last item with the same `index`, or appends it.
-fn merge_item(items: &mut Vec<Value>, item: Value) {
+///
+/// # Errors
+///
+/// Returns an error if the item is an object of a choice that has no `index` and is not the first:
+/// it may be the next part of the item before.
+fn merge_item(items: &mut Vec<Value>, item: Value, how: Merge) -> Result<(), String> {
     let index = item.get("index").and_then(Value::as_u64);
+    if how == Merge::Choice && index.is_none() && item.is_object() && !items.is_empty() {
+        return Err(
+            "the stream contains a list whose items have no index, so they cannot be joined".to_owned()
+        );
+    }
     let same = items
         .iter_mut()
         .rfind(|known| index.is_some() && known.get("index").and_then(Value::as_u64) == index)
         .filter(|known| !is_another_call(known, &item));
     match (same, item) {
-        (Some(Value::Object(known)), Value::Object(item)) => merge(known, item),
+        (Some(Value::Object(known)), Value::Object(item)) => merge(known, item, how)?,
         (_, item) => items.push(item),
     }
+    Ok(())
 }
 
 /// Returns `true` if `item` begins another tool call than `known`: it has another id, and a name.
@@ -305,6 +372,67 @@ mod tests {
             {"id": "b", "type": "function", "function": {"name": "add", "arguments": "{}"}},
         ]});
         assert_eq!(answer["choices"][0]["message"], expected);
+    }
+
+    /// Returns the stream of one choice with these deltas.
+    fn deltas(deltas: &[Value]) -> String {
+        let parts = deltas.iter().map(|delta| chunk(&json!([{"index": 0, "delta": delta}])));
+        let end = chunk(&json!([{"index": 0, "delta": {}, "finish_reason": "stop"}]));
+        events(&parts.chain([end]).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn custom_tools_and_reasoning_are_joined() {
+        let stream = deltas(&[
+            json!({"tool_calls": [{"index": 0, "id": "a", "type": "custom", "custom": {"name": "sh", "input": "l"}}]}),
+            json!({"tool_calls": [{"index": 0, "id": "", "custom": {"name": "", "input": "s"}}]}),
+            json!({"reasoning_details": [{"index": 0, "type": "reasoning.summary", "summary": "I "}]}),
+            json!({"reasoning_details": [{"index": 0, "type": "reasoning.summary", "summary": "think"}]}),
+            json!({"thinking_blocks": [{"index": 0, "type": "thinking", "thinking": "Hm", "signature": ""}]}),
+            json!({"thinking_blocks": [{"index": 0, "type": "thinking", "thinking": ".", "signature": "xyz"}]}),
+        ]);
+        let message = &joined(&stream).unwrap()["choices"][0]["message"];
+        assert_eq!(
+            message["tool_calls"],
+            json!([{"id": "a", "type": "custom", "custom": {"name": "sh", "input": "ls"}}])
+        );
+        assert_eq!(message["reasoning_details"][0]["summary"], "I think");
+        assert_eq!(message["thinking_blocks"][0]["thinking"], "Hm.");
+        assert_eq!(message["thinking_blocks"][0]["signature"], "xyz");
+    }
+
+    #[test]
+    fn stream_whose_parts_may_be_lost_is_an_error() {
+        let block = |thinking: &str| json!({"thinking_blocks": [{"type": "thinking", "thinking": thinking}]});
+        let data = |data: &str| json!({"reasoning_details": [{"index": 0, "data": data}]});
+        let name = |name: &str| json!({"tool_calls": [{"index": 0, "function": {"name": name}}]});
+        for (first, second) in [
+            (block("a"), block("b")),
+            (data("a"), data("b")),
+            (name("get_"), name("weather")),
+            (json!({"new_key": "a"}), json!({"new_key": "b"})),
+            (json!({"content": "a"}), json!({"content": [{"type": "text", "text": "b"}]})),
+        ] {
+            let problem = joined(&deltas(&[first.clone(), second])).unwrap_err();
+            assert!(problem.contains("joined"), "{problem}");
+            assert!(joined(&deltas(&[first])).is_ok());
+        }
+        let repeated = |value: &str| json!({"role": "assistant", "new_key": value});
+        assert!(joined(&deltas(&[repeated("a"), repeated("a"), repeated("")])).is_ok());
+    }
+
+    #[test]
+    fn error_of_a_choice_is_an_error() {
+        for choice in [
+            json!({"index": 0, "delta": {"content": ""}, "finish_reason": "error",
+                "error": {"message": "provider died", "code": 502}}),
+            json!({"index": 0, "delta": {}, "finish_reason": "error"}),
+            json!({"index": 0, "delta": {}, "finish_reason": "stop", "error": {"message": "provider died"}}),
+        ] {
+            let first = chunk(&json!([{"index": 0, "delta": {"content": "a"}}]));
+            let problem = joined(&events(&[first, chunk(&json!([choice]))])).unwrap_err();
+            assert!(problem.contains("error of a choice"), "{problem}");
+        }
     }
 
     #[test]

@@ -21,6 +21,9 @@ use tower::Service;
 use super::outage::OutageTracker;
 use super::spend::CallSpend;
 
+/// The header with which a provider says whether a request may be sent again.
+pub(super) const SHOULD_RETRY: &str = "x-should-retry";
+
 /// The numbers of calls that wait in the gate and that are in flight, and the outages of the
 /// server. Clones share the state.
 #[derive(Clone, Debug, Default)]
@@ -45,6 +48,8 @@ struct QueueEntry {
     spend: Arc<CallSpend>,
     dialect: Dialect,
     sent: AtomicBool,
+    /// Whether the provider has forbidden to send the last request again.
+    forbids_retry: AtomicBool,
     /// Number of requests of the call whose responses have not been read to their ends.
     open_requests: watch::Sender<usize>,
 }
@@ -61,8 +66,9 @@ impl QueueMeter {
     pub(super) fn register_call(&self, spend: Arc<CallSpend>, dialect: Dialect) -> QueuedCall {
         self.0.waiting.fetch_add(1, Ordering::Relaxed);
         let (open_requests, _) = watch::channel(0);
-        let sent = AtomicBool::new(false);
-        QueuedCall(Arc::new(QueueEntry { meter: self.clone(), spend, dialect, sent, open_requests }))
+        let (sent, forbids_retry) = (AtomicBool::new(false), AtomicBool::new(false));
+        let meter = self.clone();
+        QueuedCall(Arc::new(QueueEntry { meter, spend, dialect, sent, forbids_retry, open_requests }))
     }
 
     pub(super) fn waiting(&self) -> usize {
@@ -88,6 +94,13 @@ impl QueueMeter {
 }
 
 impl QueuedCall {
+    /// Returns `true` if the provider has forbidden to send the last request of the call again,
+    /// with the header `x-should-retry: false`. The gate adds this header to each failure that it
+    /// returns, so its responses do not show this.
+    pub(super) fn forbids_retry(&self) -> bool {
+        self.0.forbids_retry.load(Ordering::Relaxed)
+    }
+
     /// Waits until the call has no request at the provider. Returns at once if it has none.
     pub(super) async fn until_no_open_request(&self) {
         // The sender is not dropped before `self`, so this is never an error.
@@ -138,6 +151,11 @@ impl OpenRequest {
 
     /// Records the head of the response, or the error that the transport returned instead of it.
     fn on_result(&self, result: &Result<Response<ResponseBody>, Error>) {
+        let forbids_retry = |response: &Response<ResponseBody>| {
+            response.headers().get(SHOULD_RETRY).is_some_and(|value| value == "false")
+        };
+        let forbids_retry = result.as_ref().is_ok_and(forbids_retry);
+        self.entry.forbids_retry.store(forbids_retry, Ordering::Relaxed);
         if result.as_ref().is_ok_and(is_stream) {
             return;
         }
@@ -201,6 +219,26 @@ impl FirstEvent {
     }
 }
 
+/// Reads the start of the body of a 429, which says what was exceeded.
+struct RateLimitText(Option<Vec<u8>>);
+
+impl RateLimitText {
+    /// Maximum length of the text, in bytes.
+    const MAX_BYTES: usize = 300;
+
+    fn new(response: &Response<ResponseBody>) -> Self {
+        Self((response.status() == 429).then(Vec::new))
+    }
+
+    fn push(&mut self, part: &[u8], open: &OpenRequest) {
+        let Some(text) = self.0.as_mut().filter(|text| text.len() < Self::MAX_BYTES) else { return };
+        text.extend(part.iter().take(Self::MAX_BYTES - text.len()));
+        let words = String::from_utf8_lossy(text);
+        let words: Vec<_> = words.split_whitespace().collect();
+        open.entry.meter.outage().describe_rate_limit(&words.join(" "));
+    }
+}
+
 #[derive(Clone)]
 struct WatchedTransport(Transport);
 
@@ -227,11 +265,13 @@ impl Service<Request<RequestBody>> for WatchedTransport {
             open.on_result(&result);
             let response = result?;
             let mut first_event = FirstEvent::new(open.entry.dialect, &response);
+            let mut rate_limit_text = RateLimitText::new(&response);
             // The request is open until the body is dropped.
             let watched = |body: ResponseBody| {
                 ResponseBody::new(body.map_frame(move |frame| {
                     if let Some(part) = frame.data_ref() {
                         first_event.push(part, &open);
+                        rate_limit_text.push(part, &open);
                     }
                     frame
                 }))

@@ -78,13 +78,14 @@ pub(crate) fn numbered(
     (transport, requests)
 }
 
-/// The result of a run, the records that it wrote, its duration, and the longest outage that its
-/// progress showed, both in seconds.
+/// The result of a run, the records that it wrote, its duration in seconds, the longest outage that
+/// its progress showed, in seconds, and its last progress, also if it failed.
 pub(crate) struct RunResult {
     pub(crate) ran: Result<BatchProgress, RunError>,
     pub(crate) records: Vec<Record>,
     pub(crate) seconds: f64,
     pub(crate) longest_outage: f64,
+    pub(crate) last: BatchProgress,
 }
 
 impl RunResult {
@@ -121,14 +122,16 @@ pub(crate) async fn play(
     });
     let began = Instant::now();
     let mut longest_outage = 0.0f64;
+    let mut last = BatchProgress::default();
     let on_progress = |progress: &BatchProgress| {
         longest_outage = longest_outage.max(progress.down_seconds.unwrap_or_default());
+        last.clone_from(progress);
     };
     let ran = batch.run(options, found, lines, records, stop, on_progress).await;
     let seconds = began.elapsed().as_secs_f64();
     writer.await.unwrap();
     let records = std::mem::take(&mut *written.lock());
-    RunResult { ran, records, seconds, longest_outage }
+    RunResult { ran, records, seconds, longest_outage, last }
 }
 
 pub(crate) fn options() -> BatchOptions {

@@ -5,6 +5,7 @@ mod input;
 mod progress;
 mod provider;
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -94,7 +95,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = timeout)]
     timeout: Duration,
     /// Stop after this many consecutive failures that are not caused by the lines (wrong key, no
-    /// credit), or when the server has been down for 30 minutes; 0 never stops
+    /// credit), or when the server has been down for 30 minutes; 0 never stops. Rate limits (429)
+    /// are no failures: their lines wait as long as necessary
     #[arg(long, value_name = "N", default_value_t = 20)]
     give_up_after: usize,
     /// Price per million input tokens
@@ -246,8 +248,9 @@ fn outputs(args: &Args) -> Result<Option<Outputs>, Failure> {
     }
     let is_one_file = |errors: &PathBuf| {
         let id = FileId::from_output(errors);
-        let is_new = !errors.exists();
-        (is_new && *errors == args.output) || (id.is_some() && id == FileId::from_output(&args.output))
+        let new = new_file(errors);
+        (new.is_some() && new == new_file(&args.output))
+            || (id.is_some() && id == FileId::from_output(&args.output))
     };
     if args.errors.as_ref().is_some_and(is_one_file) {
         return Err(Failure::usage(
@@ -255,6 +258,14 @@ fn outputs(args: &Args) -> Result<Option<Outputs>, Failure> {
         ));
     }
     Ok(Some(Outputs { records: args.output.clone(), errors: args.errors.clone() }))
+}
+
+/// Returns the directory, without symbolic links, and the name of a file that does not exist yet.
+/// Returns `None` if the file exists, or if its directory does not.
+fn new_file(path: &Path) -> Option<(PathBuf, &OsStr)> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory = directory.unwrap_or(Path::new(".")).canonicalize().ok()?;
+    path.file_name().filter(|_| !path.exists()).map(|name| (directory, name))
 }
 
 /// The open outputs, and what is known before any request is sent.
@@ -357,8 +368,9 @@ async fn run_batch(
     let writer = tokio::task::spawn_blocking(move || write_records(sink, jobs));
     let stop = stop_requests(signals.clone(), [Stop::Finish, Stop::Cancel]);
     let mut reported = false;
+    let signals_so_far = signals.clone();
     let run = batch.run(options, found, lines, records, stop, |progress| {
-        if progress.ended == Some(BatchEnd::Stopped) && !reported {
+        if *signals_so_far.borrow() > 0 && !reported {
             reported = true;
             display.clear();
             let in_flight = progress.in_flight;

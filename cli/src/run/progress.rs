@@ -13,8 +13,10 @@ const PLAIN_INTERVAL_S: f64 = 10.0;
 /// Length of the window over which the displayed rate of lines is averaged, in seconds.
 const RATE_WINDOW_S: f64 = 60.0;
 
-/// Minimum duration of an outage of the server that is shown, in seconds.
+/// Minimum duration of an outage of the server, and of a rate limit, that is shown, in seconds.
 const MIN_SHOWN_OUTAGE_S: f64 = 10.0;
+/// Maximum length of the shown text of a rate limit, in characters.
+const MAX_RATE_LIMIT_CHARS: usize = 100;
 
 /// Shows the progress of a run: a bar on a terminal, otherwise one line every [`PLAIN_INTERVAL_S`]
 /// seconds.
@@ -99,6 +101,13 @@ impl ProgressDisplay {
             let down_for = HumanDuration(std::time::Duration::from_secs_f64(seconds));
             parts.push(format!("server down for {down_for}"));
         }
+        if let Some(seconds) = progress.rate_limited_seconds.filter(|seconds| *seconds >= MIN_SHOWN_OUTAGE_S)
+        {
+            let limited_for = HumanDuration(std::time::Duration::from_secs_f64(seconds));
+            let why = progress.rate_limit.iter().flat_map(|why| why.chars());
+            let why: String = why.take(MAX_RATE_LIMIT_CHARS).collect();
+            parts.push(format!("rate limited for {limited_for}: {why}"));
+        }
         if progress.failed > 0 {
             parts.push(format!("{} failed", HumanCount(progress.failed)));
         }
@@ -144,5 +153,17 @@ mod tests {
         let down = text(Some(120.0));
         assert!(down.contains("0 in flight, server down for 2 minutes, "), "{down}");
         assert!(!text(Some(9.0)).contains("down") && !text(None).contains("down"));
+    }
+
+    #[test]
+    fn text_states_for_how_long_and_why_the_run_is_rate_limited() {
+        let display = ProgressDisplay::new(None, Prices::default(), true);
+        let text = |rate_limited_seconds| {
+            let rate_limit = Some("429 slow down".to_owned());
+            display.text(&BatchProgress { rate_limited_seconds, rate_limit, ..BatchProgress::default() })
+        };
+        let limited = text(Some(120.0));
+        assert!(limited.contains("0 in flight, rate limited for 2 minutes: 429 slow down, "), "{limited}");
+        assert!(!text(Some(9.0)).contains("limited") && !text(None).contains("limited"));
     }
 }

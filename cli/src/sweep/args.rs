@@ -21,7 +21,7 @@ Exit codes:
   1  the server could not be measured, or the result could not be written
   2  a flag, a file or a key is wrong
   3  no cap was found: the sweep was stopped, reached a ceiling, or this client could not keep the cap busy;
-     or the cap reaches --at-least but is not confirmed
+     or the cap is below --at-least but no higher cap was measured, or reaches it but is not confirmed
   5  the cap is below --at-least
   130  ended by a second Ctrl-C, without a result";
 
@@ -142,7 +142,8 @@ pub(crate) struct Args {
     /// Print the result as JSON on standard output
     #[arg(long, help_heading = "Output")]
     pub(super) json: bool,
-    /// Exit with code 5 if the cap is below this one, and with code 3 if it is not confirmed
+    /// Exit with code 5 if the cap is below this one, and with code 3 if the sweep does not show
+    /// whether it is; at most --max-cap
     #[arg(long, value_name = "CAP", help_heading = "Output")]
     pub(super) at_least: Option<usize>,
     /// Name of the target in the printed configuration [default: the model]

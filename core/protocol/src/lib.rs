@@ -29,7 +29,7 @@ pub mod url_check;
 pub mod vllm;
 
 pub use classify::{Class, Verdict, classify, classify_event};
-pub use observe::{End, Observer, Signal, Usage};
+pub use observe::{End, Observer, Signal, Usage, choice_error};
 pub use rate::RateHeaders;
 pub use request::{Dialect, Purpose, RequestFacts};
 pub use sse::{Event, Scanner};

@@ -36,12 +36,14 @@ fn parse_line(value: Value) -> Result<RequestLine, &'static str> {
         };
     };
     // A batch line contains the body.
-    if object.contains_key("custom_id") || object.contains_key("url") {
+    if object.contains_key("body") || object.contains_key("url") {
         return match object.remove("body") {
             Some(Value::Object(body)) => Ok(RequestLine::Body(body)),
             _ => Err("is a batch line without a body"),
         };
     }
+    // As in the input of `tidegate run`, a body may have a name, which is not sent.
+    object.shift_remove("custom_id");
     if ["messages", "input", "contents"].iter().any(|key| object.contains_key(*key)) {
         return Ok(RequestLine::Body(object));
     }
@@ -79,6 +81,8 @@ mod tests {
             Ok(RequestLine::Prompt { text: "hi".into(), output: Some(3) })
         );
         assert!(matches!(line(json!({"prompt": "hi", "model": "m"})), Ok(RequestLine::Body(_))));
+        let named = json!({"custom_id": "a", "model": "m", "messages": []});
+        assert_eq!(line(named), line(json!({"model": "m", "messages": []})));
     }
 
     #[test]

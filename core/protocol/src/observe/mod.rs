@@ -48,6 +48,7 @@ use super::sse::{Event, MAX_EVENT, Scanner};
 use super::{request::Dialect, signed_or_compressed::is_compressed};
 use element_splitter::ElementSplitter;
 use member_reader::MemberReader;
+pub use openai::choice_error;
 pub use usage::Usage;
 
 /// Members that are read from a response that is one JSON document.
@@ -380,6 +381,9 @@ impl Progress {
 /// A byte search that is built once, because building it costs more than searching one chunk.
 type Words = LazyLock<Finder<'static>>;
 
+/// Finds the key `error`, or the value `"error"`.
+static ERROR: Words = Words::new(|| Finder::new(b"\"error\""));
+
 /// Returns `true` if the event is named `error`, or its JSON has an `error` at the top that is not
 /// empty.
 fn is_error(event: &Event<'_>) -> bool {
@@ -387,8 +391,6 @@ fn is_error(event: &Event<'_>) -> bool {
     struct Top {
         error: Present,
     }
-
-    static ERROR: Words = Words::new(|| Finder::new(b"\"error\""));
 
     // Quotes inside a JSON string are escaped, so these bytes are a key or a whole value.
     event.name == b"error"

@@ -8,12 +8,16 @@
 //! - Without `[DONE]`, a body is complete only if each choice that began has finished. All content
 //!   has then arrived, and some servers never send `[DONE]`.
 
+use std::borrow::Cow;
+
 use memchr::memmem::Finder;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use super::output_keys::{HasOutput, OutputKeys};
 use super::usage::{Fields, WithUsage};
-use super::{OnSignal, Progress, Words, is_error};
+use super::{ERROR, OnSignal, Progress, Words, is_error};
+use crate::classify::{Verdict, classify_event};
 use crate::lenient_json::{self, Any, IfObject, Present};
 use crate::sse::Event;
 
@@ -62,6 +66,12 @@ impl Progress {
         if is_error(event) {
             return self.on_error(event.data, on);
         }
+        if let Some(verdict) = choice_error(event.data) {
+            if !self.failed {
+                self.report_error(verdict, on);
+            }
+            return;
+        }
         if is_plain(event.data) {
             self.choices.begin(0);
             return self.on_delta(on);
@@ -79,6 +89,46 @@ impl Progress {
         }
         self.on_usage(chunk.usage.or(chunk.x_groq.0.usage), on);
     }
+}
+
+/// Returns the classification of the error of a choice, in a response of OpenAI's chat or legacy
+/// completions or in an event of its stream. Returns `None` if no choice has an `error` or the
+/// finish reason `error`.
+///
+/// OpenRouter reports the failure of a model in this way, with the status of a success. An error of
+/// unknown type counts as status 500.
+///
+/// # Examples
+///
+/// ```
+/// use tidegate_protocol::choice_error;
+///
+/// let body = br#"{"choices": [{"finish_reason": "error", "error": {"code": 502}}]}"#;
+/// assert_eq!(choice_error(body).map(|verdict| verdict.status), Some(502));
+/// assert_eq!(choice_error(br#"{"choices": [{"finish_reason": "stop"}]}"#), None);
+/// ```
+pub fn choice_error(data: &[u8]) -> Option<Verdict> {
+    #[derive(Deserialize)]
+    struct Answer<'a> {
+        #[serde(borrow)]
+        choices: Vec<FinishedChoice<'a>>,
+    }
+    #[derive(Deserialize)]
+    struct FinishedChoice<'a> {
+        #[serde(borrow)]
+        error: Option<&'a RawValue>,
+        #[serde(borrow)]
+        finish_reason: Option<Cow<'a, str>>,
+    }
+
+    // Quotes inside a JSON string are escaped, so these bytes are a key or a whole value.
+    ERROR.find(data)?;
+    let answer: Answer<'_> = serde_json::from_slice(data).ok()?;
+    answer.choices.iter().find_map(|choice| {
+        let error = choice.error.map(RawValue::get).filter(|error| !matches!(*error, r#""""# | "[]" | "{}"));
+        let has_failed = error.is_some() || choice.finish_reason.as_deref() == Some("error");
+        has_failed.then(|| classify_event(error.unwrap_or("{}").as_bytes()))
+    })
 }
 
 /// Returns `true` if a chunk can only be more text of its single choice, which nearly all chunks
@@ -177,6 +227,22 @@ mod tests {
                 }
             },
         )
+    }
+
+    #[test]
+    fn error_of_a_choice_is_reported_and_ends_the_stream() {
+        let text = r#"{"choices":[{"index":0,"delta":{"content":"a \"error\""},"finish_reason":null}]}"#;
+        let error = r#"{"choices":[{"index":0,"delta":{"content":""},"finish_reason":"error","error":{"message":"provider died","code":502}}]}"#;
+        let (signals, _, end) = observe(&[text.to_owned(), error.to_owned(), "[DONE]".to_owned()]);
+        let statuses: Vec<_> = signals
+            .iter()
+            .map(|signal| if let Signal::Error(verdict) = signal { verdict.status } else { 0 })
+            .collect();
+        assert_eq!((statuses, end), (vec![0, 502], End::Failed));
+        let reason_only = r#"{"choices":[{"index":0,"delta":{},"finish_reason":"error"}]}"#;
+        assert_eq!(observe(&[reason_only.to_owned()]).2, End::Failed);
+        let no_error = r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop","error":null}]}"#;
+        assert_eq!(observe(&[no_error.to_owned()]).2, End::Complete);
     }
 
     proptest! {
