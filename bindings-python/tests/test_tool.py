@@ -142,6 +142,19 @@ async def test_generator_functions_are_rejected(gate: tidegate.Gate) -> None:
             yield 1
 
 
+async def test_blocks_that_are_entered_and_left_in_other_contexts_release_all_slots(gate: tidegate.Gate) -> None:
+    shared = gate.tool("search")
+    await asyncio.to_thread(shared.__enter__)
+    async with shared:
+        assert held(gate, "search") == 2
+        await asyncio.to_thread(shared.__exit__, None, None, None)
+        assert held(gate, "search") == 1
+    assert held(gate, "search") == 0
+    with shared, shared:
+        assert held(gate, "search") == 2
+    assert held(gate, "search") == 0
+
+
 async def test_deadline_ends_a_wait(gate: tidegate.Gate) -> None:
     async with gate.tool("db"):
 
