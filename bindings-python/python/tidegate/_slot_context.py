@@ -9,6 +9,7 @@ from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 from tidegate._context import current
+from tidegate._decorated_functions import is_coroutine_function, reject_generator_function
 from tidegate._errors import Error
 from tidegate._event_loop import run_native
 from tidegate._native import Context
@@ -124,12 +125,12 @@ class SlotContext(Generic[Entered]):
             TypeError: If the function is a generator function.
 
         """
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise TypeError(
-                f"{function.__name__} is a generator function, which would hold the slot while its consumer runs. "
-                f"Use `with gate.{self._method}({self._name!r})` inside the generator instead"
-            )
-        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+        reject_generator_function(
+            function,
+            "which would hold the slot while its consumer runs. "
+            f"Use `with gate.{self._method}({self._name!r})` inside the generator instead",
+        )
+        if is_coroutine_function(function):
 
             @functools.wraps(function)
             async def async_wrapper(*args: Any, **kwargs: Any) -> Any:
