@@ -152,6 +152,11 @@ export class Gate {
    * SDK keeps its retries. In mode `off` the copy has your retries and your fetch, unless a target
    * is a pool: only the gate can resolve the address of a pool.
    *
+   * Bedrock clients that sign their requests with AWS credentials, such as `AnthropicBedrock`, do so
+   * before the requests wait in the queue, and AWS rejects signatures that are older than five
+   * minutes. For their target, set `wait = "4m"` and `deadline = "5m"` or less: `wait` alone counts
+   * neither failed attempts nor the time in which the target is closed.
+   *
    * @param client - The client.
    * @param options - Which transport makes the exchanges. Default: `auto`.
    * @returns The copy, of the same type as `client`.

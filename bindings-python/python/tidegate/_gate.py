@@ -144,6 +144,11 @@ class Gate:
         SDK keeps its retries. In mode `off` the copy has your transport, retries and timeouts, and
         bypasses the gate unless a target is a pool: only the gate can resolve the address of a pool.
 
+        Bedrock clients that sign their requests with AWS credentials, such as `AnthropicBedrock`, do
+        so before the requests wait in the queue, and AWS rejects signatures that are older than five
+        minutes. For their target, set `wait = "4m"` and `deadline = "5m"` or less: `wait` alone counts
+        neither failed attempts nor the time in which the target is closed.
+
         With `transport="auto"`, the client keeps its transport in any of these cases:
 
         - It has a transport, proxy, mounts or TLS settings of its own. TLS settings are its own if
