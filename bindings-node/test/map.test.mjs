@@ -331,11 +331,36 @@ describe("on virtual time", () => {
   });
 });
 
+test("strings and functions can be iterated", async () => {
+  const gate = new Gate();
+  const values = async (items) => {
+    const found = [];
+    for await (const { value } of gate.map(items, (item) => item, { ordered: true })) found.push(value);
+    return found;
+  };
+  const numbers = Object.assign(() => {}, {
+    *[Symbol.iterator]() {
+      yield* [1, 2];
+    },
+  });
+  const pages = Object.assign(() => {}, {
+    async *[Symbol.asyncIterator]() {
+      yield* [3, 4];
+    },
+  });
+  assert.deepEqual(await values("tide"), ["t", "i", "d", "e"]);
+  assert.deepEqual(await values(""), []);
+  assert.deepEqual(await values(numbers), [1, 2]);
+  assert.deepEqual(await values(pages), [3, 4]);
+});
+
 test("invalid arguments are errors", () => {
   const gate = new Gate();
   const work = (item) => item;
   assert.throws(() => gate.map(work, [1]), /must be a function/);
-  assert.throws(() => gate.map(3, work), /items must be an iterable/);
+  for (const items of [3, null, undefined, {}, work]) {
+    assert.throws(() => gate.map(items, work), /items must be an iterable/);
+  }
   assert.throws(() => gate.map([1], work, { ahead: 0 }), RangeError);
   assert.throws(() => gate.map([1], work, { lane: "slow" }), RangeError);
 });

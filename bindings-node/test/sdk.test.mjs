@@ -76,6 +76,18 @@ for (const [options, attempts] of [
   });
 }
 
+test("retries are switched off at the client and not at one request of its copy", async (t) => {
+  const up = await upstream(t, json({}, 500));
+  const gate = new Gate({ defaults: { retry: { attempts: 3, base: "1ms", max: "2ms" } } });
+  const client = openai(up);
+  const body = { model: "small", messages: [{ role: "user", content: "hello" }] };
+  const withRetries = gate.wrap(client).chat.completions.create(body, { maxRetries: 0 });
+  await assert.rejects(withRetries, OpenAI.InternalServerError);
+  assert.equal(up.exchanges.length, 3);
+  await assert.rejects(ask(gate.wrap(client.withOptions({ maxRetries: 0 }))), OpenAI.InternalServerError);
+  assert.equal(up.exchanges.length, 4);
+});
+
 test("wrap keeps the settings of an Azure client", async (t) => {
   const up = await upstream(t, json(CHAT));
   const client = new Gate().wrap(

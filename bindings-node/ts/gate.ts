@@ -146,9 +146,16 @@ export class Gate {
    * The gate retries instead of the SDK, so `maxRetries` of the copy is 0. If your client has
    * another `maxRetries` than the SDK's default of 2, the gate makes at most one attempt more than
    * that number for each call; otherwise the target's `retry.attempts` applies. Leave
-   * `maxRetries` of the copy at 0: the SDK would repeat calls that cannot connect. In mode `observe` the SDK keeps its
-   * retries. In mode `off` the copy has your retries and your fetch, unless a target
+   * `maxRetries` of the copy at 0: the SDK would repeat calls that cannot connect. Another 0, such
+   * as `{ maxRetries: 0 }` of one request, therefore changes nothing: for calls without retries,
+   * use a second copy, `gate.wrap(client.withOptions({ maxRetries: 0 }))`. In mode `observe` the
+   * SDK keeps its retries. In mode `off` the copy has your retries and your fetch, unless a target
    * is a pool: only the gate can resolve the address of a pool.
+   *
+   * Bedrock clients that sign their requests with AWS credentials, such as `AnthropicBedrock`, do so
+   * before the requests wait in the queue, and AWS rejects signatures that are older than five
+   * minutes. For their target, set `wait = "4m"` and `deadline = "5m"` or less: `wait` alone counts
+   * neither failed attempts nor the time in which the target is closed.
    *
    * @param client - The client.
    * @param options - Which transport makes the exchanges. Default: `auto`.

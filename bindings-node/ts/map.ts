@@ -66,7 +66,7 @@ export function mapItems<Item, Value>(
   options: MapOptions = {},
 ): AsyncGenerator<MapResult<Item, Value>, void, undefined> {
   if (typeof run !== "function") throw new TypeError("map: the second argument must be a function");
-  if (typeof items !== "object" || items === null || !(Symbol.asyncIterator in items || Symbol.iterator in items)) {
+  if (!isIterable(items)) {
     throw new TypeError("map: items must be an iterable or an async iterable");
   }
   const { ahead = 1_000, lane = "batch", tenant } = options;
@@ -284,8 +284,17 @@ interface Source<Item> {
   return?(): unknown;
 }
 
+/** Returns `true` if `items` can be iterated. Strings and functions can be iterable, too. */
+function isIterable(items: unknown): boolean {
+  if (items === undefined || items === null) return false;
+  const object: object = Object(items);
+  return Symbol.asyncIterator in object || Symbol.iterator in object;
+}
+
 function iteratorOf<Item>(items: Iterable<Item> | AsyncIterable<Item>): Source<Item> {
-  return Symbol.asyncIterator in items ? items[Symbol.asyncIterator]() : items[Symbol.iterator]();
+  // The operator `in` accepts no strings.
+  const object: Iterable<Item> | AsyncIterable<Item> = Object(items);
+  return Symbol.asyncIterator in object ? object[Symbol.asyncIterator]() : object[Symbol.iterator]();
 }
 
 /**

@@ -9,7 +9,7 @@ use tidegate_bindings::{RuntimeBound, UploadChannel};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
-use crate::bridge::{Outcome, Port, Ready, block_on, runtime};
+use crate::bridge::{LostBodies, Outcome, PendingRead, Port, Ready, block_on, runtime};
 use crate::response::{Answer, Reply};
 
 /// The sending side of a streamed request body, whose chunks Python produces. At most one chunk is
@@ -54,6 +54,7 @@ impl Upload {
     /// `RuntimeError` if the upload has ended, or the exception of a signal handler.
     fn pull_until_ready(&self, py: Python<'_>, reply: &Bound<'_, Reply>) -> PyResult<Py<PyAny>> {
         let (sender, stream) = (self.sender()?, reply.get().stream());
+        let _pending = PendingRead::begin();
         let pulled = block_on(py, async {
             tokio::select! {
                 biased;
@@ -105,6 +106,7 @@ impl Upload {
 pub(crate) struct UploadCall {
     state: Mutex<State>,
     abort: RuntimeBound<AbortHandle>,
+    lost_bodies: LostBodies,
 }
 
 enum State {
@@ -115,7 +117,7 @@ enum State {
 
 impl UploadCall {
     /// Starts a call on a worker thread of the runtime. `call` is the future that makes it.
-    pub(crate) fn start<F>(call: F) -> PyResult<Self>
+    pub(crate) fn start<F>(call: F, lost_bodies: LostBodies) -> PyResult<Self>
     where
         F: Future<Output = Result<Answer, Error>> + Send + 'static,
     {
@@ -126,7 +128,7 @@ impl UploadCall {
             let _ = sender.send(call.await);
         });
         let abort = RuntimeBound::new(task.abort_handle(), runtime);
-        Ok(Self { state: Mutex::new(State::Running(answer)), abort })
+        Ok(Self { state: Mutex::new(State::Running(answer)), abort, lost_bodies })
     }
 
     /// Returns the state of the call, and sets it to `Over`.
@@ -147,7 +149,7 @@ impl UploadCall {
     fn feed(&self, py: Python<'_>, upload: &Bound<'_, Upload>, chunk: &[u8]) -> PyResult<bool> {
         let (sender, chunk) = (upload.get().sender()?, Bytes::copy_from_slice(chunk));
         let State::Running(mut answer) = self.take() else { return Ok(false) };
-        let (state, fed) = block_on(py, async move {
+        let (state, fed) = self.lost_bodies.block_on(py, async move {
             tokio::select! {
                 biased;
                 answered = &mut answer => {
@@ -166,7 +168,8 @@ impl UploadCall {
     fn result(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let answer = match self.take() {
             State::Running(answer) => {
-                Box::new(block_on(py, async move { answer.await.unwrap_or_else(|_| Err(abandoned())) })?)
+                let answer = async move { answer.await.unwrap_or_else(|_| Err(abandoned())) };
+                Box::new(self.lost_bodies.block_on(py, answer)?)
             }
             State::Answered(answer) => answer,
             State::Over => return Err(PyRuntimeError::new_err("this call is over")),

@@ -18,7 +18,7 @@ use tidegate_bindings::{
 use tidegate_testing::replaced_network::{self, Worlds};
 
 use crate::body_upload::UploadCall;
-use crate::bridge::{Outcome, Port, block_on, runtime};
+use crate::bridge::{LostBodies, LostBodyWatch, Outcome, Port, block_on, runtime};
 use crate::context::{Context, resolve};
 use crate::custom_transport::{CustomCall, LoopHost};
 use crate::errors::{argument_error, to_py_err};
@@ -57,6 +57,7 @@ pub(crate) struct Gate {
 struct OpenGate {
     gate: tidegate::Gate,
     client: Client,
+    lost_bodies: LostBodyWatch,
     /// A value that identifies the trusted TLS authorities which the environment named when the
     /// gate was opened. It comes from `environment_authorities` in Python.
     authorities: Py<PyAny>,
@@ -133,14 +134,21 @@ impl Gate {
         }))
     }
 
-    /// Returns the future that makes a call. `request` contains the arguments of the call
-    /// ([`RequestParts`]).
+    /// Returns the handle that releases the slots of lost response bodies while a call waits.
+    fn lost_bodies(&self, py: Python<'_>) -> PyResult<LostBodies> {
+        self.with(py, |open| open.lost_bodies.for_call())
+    }
+
+    /// Returns the future that makes a call, and the handle for its wait. `request` contains the
+    /// arguments of the call ([`RequestParts`]).
     fn call(
         &self,
         request: &Bound<'_, PyTuple>,
-    ) -> PyResult<impl Future<Output = Result<Answer, Error>> + Send + use<>> {
+    ) -> PyResult<(impl Future<Output = Result<Answer, Error>> + Send + use<>, LostBodies)> {
+        let lost_bodies = self.lost_bodies(request.py())?;
         let (client, request, failures) = self.prepare(request, false)?;
-        Ok(run_call(client, request, failures, ReadAhead::Yes))
+        let call = run_call(client, request, failures, ReadAhead::Yes);
+        Ok((lost_bodies.clone().count(call), lost_bodies))
     }
 
     /// Returns the client, the request and the failure mode of a call. `request` contains the
@@ -178,8 +186,9 @@ fn open(py: Python<'_>, config: &Config, rules: Option<&ProxyRules>) -> PyResult
         tidegate::Gate::over(config, transport)
     });
     let gate = gate.map_err(|e| to_py_err(py, &e))?;
-    let client = gate.client();
-    Ok(RuntimeBound::new(OpenGate { gate, client, authorities: authorities.unbind() }, runtime))
+    let (client, lost_bodies) = (gate.client(), LostBodyWatch::new(gate.clone()));
+    let authorities = authorities.unbind();
+    Ok(RuntimeBound::new(OpenGate { gate, client, lost_bodies, authorities }, runtime))
 }
 
 #[pymethods]
@@ -296,14 +305,16 @@ impl Gate {
     /// asyncio future of the reply or error, and the number that cancels the call.
     #[pyo3(signature = (port, *request))]
     fn send(&self, port: &Bound<'_, Port>, request: &Bound<'_, PyTuple>) -> PyResult<(Py<PyAny>, u64)> {
-        Port::submit(port, self.call(request)?)
+        let (call, lost_bodies) = self.call(request)?;
+        Port::submit(port, lost_bodies.wait(port.get().mailbox(), call))
     }
 
     /// Makes a call, and blocks until its response head has arrived or the call has failed. Returns
     /// the reply, or the error as an exception object. For `request`, see [`Self::send`].
     #[pyo3(signature = (*request))]
     fn send_blocking(&self, py: Python<'_>, request: &Bound<'_, PyTuple>) -> PyResult<Py<PyAny>> {
-        Box::new(block_on(py, self.call(request)?)?).into_python(py)
+        let (call, lost_bodies) = self.call(request)?;
+        Box::new(lost_bodies.block_on(py, call)?).into_python(py)
     }
 
     /// Starts a call whose exchanges the client's own transport makes. For each exchange, `serve`
@@ -321,26 +332,30 @@ impl Gate {
         if !replaced_network::is_faked() {
             request.extensions_mut().insert(Foreign::new(host));
         }
-        Port::submit(port, run_call(client, request, failures, ReadAhead::Yes))
+        let lost_bodies = self.lost_bodies(port.py())?;
+        let call = lost_bodies.clone().count(run_call(client, request, failures, ReadAhead::Yes));
+        Port::submit(port, lost_bodies.wait(port.get().mailbox(), call))
     }
 
     /// Creates a call whose exchanges the calling thread makes with the client's own transport.
     /// [`CustomCall::wait`] starts it.
     #[pyo3(signature = (*request))]
     fn start_custom(&self, request: &Bound<'_, PyTuple>) -> PyResult<CustomCall> {
+        let lost_bodies = self.lost_bodies(request.py())?;
         let (client, mut request, failures) = self.prepare(request, true)?;
-        CustomCall::new(OriginalHead::from_request(&request), |host| {
+        CustomCall::new(OriginalHead::from_request(&request), lost_bodies.clone(), |host| {
             if !replaced_network::is_faked() {
                 request.extensions_mut().insert(Foreign::new(host));
             }
-            run_call(client, request, failures, ReadAhead::No)
+            lost_bodies.count(run_call(client, request, failures, ReadAhead::No))
         })
     }
 
     /// Starts a call for which the calling thread produces the request body chunk by chunk.
     #[pyo3(signature = (*request))]
     fn start_upload(&self, request: &Bound<'_, PyTuple>) -> PyResult<UploadCall> {
-        UploadCall::start(self.call(request)?)
+        let (call, lost_bodies) = self.call(request)?;
+        UploadCall::start(call, lost_bodies)
     }
 
     /// Requests a slot of a tool: takes a free slot, or joins the queue. `task` is the number of
@@ -371,8 +386,9 @@ impl Gate {
         context: Option<&Bound<'_, Context>>,
         task: Option<u64>,
     ) -> PyResult<(Py<PyAny>, u64)> {
-        let gate = self.gate(port.py())?;
-        Port::submit(port, SlotHandle::acquire(gate, target, resolve(context, task)))
+        let (gate, lost_bodies) = (self.gate(port.py())?, self.lost_bodies(port.py())?);
+        let slot = lost_bodies.clone().count(SlotHandle::acquire(gate, target, resolve(context, task)));
+        Port::submit(port, lost_bodies.wait(port.get().mailbox(), slot))
     }
 
     /// Blocks until a slot of a target is granted. Returns the slot, or the error as an exception
@@ -384,8 +400,9 @@ impl Gate {
         context: Option<&Bound<'_, Context>>,
         task: Option<u64>,
     ) -> PyResult<Py<PyAny>> {
-        let slot = SlotHandle::acquire(self.gate(py)?, target, resolve(context, task));
-        Box::new(block_on(py, slot)?).into_python(py)
+        let (gate, lost_bodies) = (self.gate(py)?, self.lost_bodies(py)?);
+        let slot = lost_bodies.clone().count(SlotHandle::acquire(gate, target, resolve(context, task)));
+        Box::new(lost_bodies.block_on(py, slot)?).into_python(py)
     }
 
     /// Rejects new calls from now on, and starts to wait until no call is active, for at most

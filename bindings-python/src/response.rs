@@ -13,7 +13,7 @@ use tidegate_bindings::{
     BodyStream, Chunk, FailureMode, StreamReader, is_event_stream, response_closed, send,
 };
 
-use crate::bridge::{Outcome, Port, Queue, block_on};
+use crate::bridge::{Outcome, PendingRead, Port, Queue, block_on};
 use crate::errors;
 
 /// The extensions (a Python dict) of the response that the client's own transport returned.
@@ -90,12 +90,15 @@ pub(crate) struct Reply {
     extensions: Option<Extensions>,
     stream: Arc<BodyStream>,
     reader: Mutex<Option<Arc<StreamReader<Queue>>>>,
+    /// Present while the thread that reads the body delivers the next chunk itself.
+    delivery: Mutex<Option<PendingRead>>,
 }
 
 impl Reply {
     fn new(answer: Answer) -> Self {
         let Answer { status, version, headers, extensions, stream } = answer;
-        Self { status, version, headers, extensions, stream: Arc::new(stream), reader: Mutex::default() }
+        let (reader, delivery) = (Mutex::default(), Mutex::default());
+        Self { status, version, headers, extensions, stream: Arc::new(stream), reader, delivery }
     }
 
     /// Returns the body of the response.
@@ -147,14 +150,19 @@ impl Reply {
     /// Blocks until the next chunk has arrived. Returns it as bytes, or None at the end of the
     /// body, or an error as an exception object.
     fn pull_blocking(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        *self.delivery.lock() = None;
+        let _pending = PendingRead::begin();
         let chunk = block_on(py, self.stream.next())?;
         Box::new(chunk).into_python(py)
     }
 
     /// Returns the next chunk as bytes, None at the end of the body, or an error as an exception
-    /// object. Returns False if none of these has arrived.
+    /// object. Returns False if none of these has arrived. The caller must then deliver the next
+    /// chunk, and call this method again.
     fn pull_ready(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        match self.stream.poll(&mut Context::from_waker(Waker::noop())) {
+        let polled = self.stream.poll(&mut Context::from_waker(Waker::noop()));
+        *self.delivery.lock() = polled.is_pending().then(PendingRead::begin);
+        match polled {
             Poll::Ready(chunk) => Box::new(chunk).into_python(py),
             Poll::Pending => Ok(false.into_pyobject(py)?.to_owned().into_any().unbind()),
         }
@@ -171,6 +179,7 @@ impl Reply {
     #[pyo3(signature = (port=None))]
     fn close(&self, port: Option<&Bound<'_, Port>>) {
         self.stream.close();
+        *self.delivery.lock() = None;
         let reader = self.reader.lock().take();
         if let (Some(port), Some(reader)) = (port, reader) {
             port.get().end_read(port.py(), &reader, Some(Err(response_closed())));

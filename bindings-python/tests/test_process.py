@@ -161,6 +161,30 @@ def test_process_exits_with_calls_in_flight(kind: str, head: str, upstream: Upst
             assert finish(process)
 
 
+DAEMONS = """
+import sys, threading, time, tidegate
+gate = tidegate.Gate({"server": {"url": sys.argv[1], "cap": 2}, "slots": {"url": "none", "cap": 1}}, tools={"db": 1})
+http = gate.httpx_client(timeout=None, transport=sys.argv[2])
+waits = [lambda: http.get(sys.argv[1]), gate.slot("slots").__enter__, gate.tool("db").__enter__]
+held = [gate.slot("slots"), gate.tool("db")]
+for entered in held: entered.__enter__()
+for wait in waits * 3: threading.Thread(target=wait, daemon=True).start()
+deadline = time.monotonic() + 30
+while len(gate.explain()) < 10:
+    assert time.monotonic() < deadline, gate.explain()
+    time.sleep(0.01)
+print("waiting", flush=True)
+"""
+
+
+@pytest.mark.parametrize("transport", ["native", "keep"])
+def test_daemon_threads_in_the_gate_end_without_a_traceback(transport: str, upstream: Upstream) -> None:
+    upstream.handler = never
+    process = start(upstream, DAEMONS, transport)
+    out, err = process.communicate(timeout=2 * WAIT)
+    assert (process.returncode, out, err) == (0, "waiting\n", "")
+
+
 INTERRUPT = """
 try:
     ask()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -142,6 +142,19 @@ async def test_generator_functions_are_rejected(gate: tidegate.Gate) -> None:
             yield 1
 
 
+async def test_blocks_that_are_entered_and_left_in_other_contexts_release_all_slots(gate: tidegate.Gate) -> None:
+    shared = gate.tool("search")
+    await asyncio.to_thread(shared.__enter__)
+    async with shared:
+        assert held(gate, "search") == 2
+        await asyncio.to_thread(shared.__exit__, None, None, None)
+        assert held(gate, "search") == 1
+    assert held(gate, "search") == 0
+    with shared, shared:
+        assert held(gate, "search") == 2
+    assert held(gate, "search") == 0
+
+
 async def test_deadline_ends_a_wait(gate: tidegate.Gate) -> None:
     async with gate.tool("db"):
 
@@ -174,6 +187,44 @@ def test_nested_context_inherits_and_the_earlier_deadline_applies() -> None:
             pass
     with pytest.raises(ValueError, match="interactive"), tidegate.context(lane="express"):  # type: ignore[arg-type]
         pass
+
+
+async def test_context_decorates_functions_and_coroutine_functions() -> None:
+    async def tenant() -> str | None:
+        async with gate.slot("model"):
+            return next(explanation.tenant for explanation in gate.explain())
+
+    class Agent:
+        async def __call__(self) -> str | None:
+            return await tenant()
+
+    gate = tidegate.Gate({"model": {"cap": 8, "url": "none"}})
+    acme = tidegate.context(tenant="acme")
+    with tidegate.context(tenant="outer"):
+        assert await asyncio.gather(acme(tenant)(), tenant(), acme(Agent())()) == ["acme", "outer", "acme"]
+        assert await acme(lambda: asyncio.create_task(tenant()))() == "acme"
+        assert await tenant() == "outer"
+    assert acme(tenant).__name__ == "tenant"
+
+
+def test_context_as_a_decorator_rejects_generator_functions() -> None:
+    def rows() -> Iterator[int]:
+        yield 1
+
+    async def events() -> AsyncIterator[int]:
+        yield 1
+
+    for function in (rows, events):
+        with pytest.raises(TypeError, match=rf"^{function.__name__} is a generator function.*around the loop"):
+            tidegate.context(tenant="acme")(function)
+
+
+def test_context_object_can_be_entered_again() -> None:
+    acme = tidegate.context(tenant="acme")
+    with acme as outer, tidegate.context(tenant="inner"), acme as inner:
+        assert outer.tenant == inner.tenant == "acme"
+    with tidegate.context() as left:
+        assert left.tenant is None
 
 
 @pytest.mark.parametrize("name", ["tenant", "lane", "call"])

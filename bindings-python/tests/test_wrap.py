@@ -61,6 +61,19 @@ def test_number_of_attempts_is_that_of_the_client(upstream: Upstream, settings: 
         assert len(upstream.exchanges) == attempts
 
 
+def test_retries_are_switched_off_at_the_client_and_not_at_its_copy(upstream: Upstream) -> None:
+    upstream.handler = answer({}, 500)
+    gate = tidegate.Gate(defaults={"retry": {"attempts": 3, "base": "1ms", "max": "2ms"}})
+    client = openai.OpenAI(base_url=upstream.url, api_key="k")
+    with_retries = gate.wrap(client).with_options(max_retries=0)
+    without_retries = gate.wrap(client.with_options(max_retries=0))
+    for wrapped, attempts in ((with_retries, 3), (without_retries, 1)):
+        upstream.exchanges.clear()
+        with pytest.raises(openai.InternalServerError):
+            ask(wrapped)
+        assert len(upstream.exchanges) == attempts
+
+
 def test_many_retries_end_at_the_retry_budget(upstream: Upstream) -> None:
     upstream.handler = answer({}, 500)
     gate = tidegate.Gate(defaults={"retry": {"base": "1ms", "max": "2ms", "reserve": 5, "ratio": 0}})

@@ -137,11 +137,17 @@ class Gate:
         The gate retries instead of the SDK, so `max_retries` of the copy is 0. If your client has
         another `max_retries` than the SDK's default, the gate makes at most one attempt more than
         that number for each call; otherwise the target's `retry.attempts` applies. Leave
-        `max_retries` of the copy at 0: the SDK would repeat calls that cannot connect. Middleware of the SDK runs once
-        for each call, because the attempts are made below it. In mode `observe` the SDK keeps its
-        retries. In mode `off` the copy has your transport, retries and timeouts,
-        and bypasses the gate unless a target is a pool: only the gate can resolve the address of a
-        pool.
+        `max_retries` of the copy at 0: the SDK would repeat calls that cannot connect. Another 0,
+        such as `copy.with_options(max_retries=0)`, therefore changes nothing: for calls without
+        retries, use a second copy, `gate.wrap(client.with_options(max_retries=0))`. Middleware of the
+        SDK runs once for each call, because the attempts are made below it. In mode `observe` the
+        SDK keeps its retries. In mode `off` the copy has your transport, retries and timeouts, and
+        bypasses the gate unless a target is a pool: only the gate can resolve the address of a pool.
+
+        Bedrock clients that sign their requests with AWS credentials, such as `AnthropicBedrock`, do
+        so before the requests wait in the queue, and AWS rejects signatures that are older than five
+        minutes. For their target, set `wait = "4m"` and `deadline = "5m"` or less: `wait` alone counts
+        neither failed attempts nor the time in which the target is closed.
 
         With `transport="auto"`, the client keeps its transport in any of these cases:
 

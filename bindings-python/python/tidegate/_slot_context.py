@@ -9,6 +9,7 @@ from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 from tidegate._context import current
+from tidegate._decorated_functions import is_coroutine_function, reject_generator_function
 from tidegate._errors import Error
 from tidegate._event_loop import run_native
 from tidegate._native import Context
@@ -64,7 +65,8 @@ class SlotContext(Generic[Entered]):
         self._gate = gate
         self._name = name
         self._context = context
-        self._held: list[_HeldSlot] = []
+        # The held slots by identity, oldest first. Each operation is atomic, because threads share it.
+        self._held: dict[int, _HeldSlot] = {}
 
     def _acquire(self, port: Port, context: Context | None) -> tuple[Future[Any], int]:
         """Requests a slot on behalf of an event loop.
@@ -123,12 +125,12 @@ class SlotContext(Generic[Entered]):
             TypeError: If the function is a generator function.
 
         """
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise TypeError(
-                f"{function.__name__} is a generator function, which would hold the slot while its consumer runs. "
-                f"Use `with gate.{self._method}({self._name!r})` inside the generator instead"
-            )
-        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+        reject_generator_function(
+            function,
+            "which would hold the slot while its consumer runs. "
+            f"Use `with gate.{self._method}({self._name!r})` inside the generator instead",
+        )
+        if is_coroutine_function(function):
 
             @functools.wraps(function)
             async def async_wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -168,18 +170,25 @@ class SlotContext(Generic[Entered]):
         if isinstance(permit, Error):
             raise permit
         held = _HeldSlot(self, permit, current.set(self._context_while_held(permit, requested)))
-        self._held.append(held)
+        self._held[id(held)] = held
         _stack.set((*_stack.get(), held))
         return self._entered_value(permit)
 
     def _exit(self, error: BaseException | None) -> None:
-        """Releases the slot of this object's innermost block, and restores the previous context."""
-        held = _stack.get()
-        # Some fixtures enter and leave in different contexts. Then any slot of this object can be
-        # released, and the token belongs to the other context.
-        last = next((entry for entry in reversed(held) if entry.owner is self), None) or self._held[-1]
-        self._held.remove(last)
-        _stack.set(tuple(entry for entry in held if entry is not last))
+        """Releases the slot of this object's innermost block, and restores the previous context.
+
+        Some programs enter and leave in different contexts, for example by `asyncio.to_thread`. Then
+        any slot of this object is released, which may be that of another block. That block releases
+        another one at its end.
+        """
+        stack = _stack.get()
+        entered = [entry for entry in stack if entry.owner is self]
+        held = next((entry for entry in reversed(entered) if self._held.pop(id(entry), None)), None)
+        if held is None:
+            _, held = self._held.popitem()
+        left = entered[-1] if entered else held
+        _stack.set(tuple(entry for entry in stack if entry is not left))
+        # The token may belong to another context.
         with contextlib.suppress(ValueError):
-            current.reset(last.token)
-        self._release(last.permit, error)
+            current.reset(left.token)
+        self._release(held.permit, error)

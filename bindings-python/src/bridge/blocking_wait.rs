@@ -4,7 +4,6 @@ use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
 
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::import_exception;
 use pyo3::prelude::*;
 
@@ -24,7 +23,8 @@ const TICK: Duration = Duration::from_millis(50);
 /// - asyncio's `CancelledError` if the [`Scope`](super::Scope) of the thread is cancelled, for
 ///   example because the loop over a map was left. It is no subclass of `Exception`, so code that
 ///   catches `Exception` to retry does not catch it.
-/// - `RuntimeError` if the interpreter is exiting.
+/// - `SystemExit` if the interpreter is exiting. Only daemon threads can wait then. They end
+///   silently with this exception.
 pub(crate) fn block_on<F>(py: Python<'_>, future: F) -> PyResult<F::Output>
 where
     F: Future + Send,
@@ -66,7 +66,7 @@ where
         }
         py.check_signals()?;
         if runtime::is_stopped() {
-            return Err(PyRuntimeError::new_err("tidegate has stopped: the interpreter is exiting"));
+            return Err(runtime::thread_exit());
         }
     }
 }

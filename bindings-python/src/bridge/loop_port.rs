@@ -20,6 +20,7 @@ use tokio::sync::Notify;
 use super::completions::{Completion, Outcome, Queue};
 use super::loop_actions::Mailbox;
 use super::loop_waker::LoopWaker;
+use super::lost_bodies::PendingRead;
 use super::result_waiter::Waiter;
 use super::runtime;
 
@@ -46,8 +47,15 @@ pub(crate) struct Port {
 /// An asyncio future that waits for the result of a native future or of a read.
 struct Waiting {
     future: Py<PyAny>,
-    /// Aborts the native future. `None` for a read, which ends when its stream is closed.
-    abort: Option<AbortHandle>,
+    work: Work,
+}
+
+/// The native side of a [`Waiting`].
+enum Work {
+    /// A native future, which the handle aborts.
+    Future(AbortHandle),
+    /// A read, which ends when its stream is closed.
+    Read { _pending: PendingRead },
 }
 
 /// Number of submitted native futures at which they are handed to the worker threads immediately.
@@ -219,7 +227,7 @@ impl Port {
                 None => Completion::Panicked(number),
             });
         });
-        let waiting = Waiting { future: future.clone_ref(py), abort: Some(abort) };
+        let waiting = Waiting { future: future.clone_ref(py), work: Work::Future(abort) };
         this.waiting.lock().insert(number, waiting);
         if unsent == 1 {
             this.call_soon.call1(py, (slf.getattr(intern!(py, "flush"))?,))?;
@@ -258,7 +266,8 @@ impl Port {
         // Not under the lock: Python can run the garbage collector here, and with it code that
         // cancels.
         let future = self.create_future.call0(py)?;
-        let waiting = Waiting { future: future.clone_ref(py), abort: None };
+        let waiting =
+            Waiting { future: future.clone_ref(py), work: Work::Read { _pending: PendingRead::begin() } };
         self.waiting.lock().insert(reader.number(), waiting);
         Ok(future)
     }
@@ -318,7 +327,7 @@ impl Port {
     /// Aborts the native future whose result an asyncio future waits for.
     fn abort(&self, waiting: &Waiting) {
         // In a forked child the task belongs to a runtime without threads, and is not touched.
-        if let Some(abort) = &waiting.abort
+        if let Work::Future(abort) = &waiting.work
             && self.generation == generation()
         {
             abort.abort();

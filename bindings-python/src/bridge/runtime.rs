@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyRuntimeError, PySystemExit};
 use pyo3::prelude::*;
 use tidegate_bindings::{generation, start_runtime};
 use tokio::runtime::{EnterGuard, Handle, Runtime};
@@ -23,6 +23,9 @@ use super::virtual_clock::VirtualRuntime;
 /// Maximum time that the exiting process waits for blocked threads to return. It then waits at most
 /// the same time again for the tasks of the runtime to be dropped.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The message of the exceptions that are raised while the interpreter is exiting.
+const EXITING: &str = "tidegate has stopped: the interpreter is exiting";
 
 static CURRENT_ID: AtomicU64 = AtomicU64::new(0);
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -69,7 +72,7 @@ pub(crate) fn handle() -> PyResult<Handle> {
     match &*current {
         State::Running(runtime) => Ok(runtime.handle().clone()),
         State::Virtual { time, .. } => Ok(time.handle().clone()),
-        State::Stopped => Err(PyRuntimeError::new_err("tidegate has stopped: the interpreter is exiting")),
+        State::Stopped => Err(PyRuntimeError::new_err(EXITING)),
         State::Unstarted => {
             let runtime = start_runtime()?;
             let handle = runtime.handle().clone();
@@ -123,6 +126,12 @@ pub(super) fn end_virtual(ending: &Arc<VirtualRuntime>) {
 /// Returns `true` if the interpreter is exiting.
 pub(crate) fn is_stopped() -> bool {
     matches!(&*read(), State::Stopped)
+}
+
+/// Returns the exception that ends a thread whose wait ended because the interpreter is exiting.
+/// Threads end silently with it, and code that catches `Exception` to retry does not catch it.
+pub(super) fn thread_exit() -> PyErr {
+    PySystemExit::new_err(EXITING)
 }
 
 /// Locks the state of this process for reading.

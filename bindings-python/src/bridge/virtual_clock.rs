@@ -46,7 +46,7 @@ impl VirtualRuntime {
     ///
     /// # Errors
     ///
-    /// The exception of a signal handler, or `RuntimeError` if the interpreter is exiting. The
+    /// The exception of a signal handler, or `SystemExit` if the interpreter is exiting. The
     /// future is then dropped.
     pub(super) fn block_on<F>(&self, py: Python<'_>, future: F) -> PyResult<F::Output>
     where
@@ -67,7 +67,7 @@ impl VirtualRuntime {
             }
             py.check_signals()?;
             if runtime::is_stopped() {
-                return Err(PyRuntimeError::new_err("tidegate has stopped: the interpreter is exiting"));
+                return Err(runtime::thread_exit());
             }
         }
     }

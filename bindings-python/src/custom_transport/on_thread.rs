@@ -18,7 +18,7 @@ use tidegate_bindings::{ExchangeOffer, OriginalHead, RuntimeBound, used_after_fo
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::Exchange;
-use crate::bridge::{Outcome, block_on, runtime};
+use crate::bridge::{LostBodies, Outcome, runtime};
 use crate::errors;
 use crate::response::Answer;
 
@@ -56,19 +56,26 @@ enum Event {
 
 /// A call in flight whose exchanges are made by the thread that waits for the call.
 #[pyclass(frozen, module = "tidegate._native")]
-pub(crate) struct CustomCall(Mutex<Option<RuntimeBound<State>>>);
+pub(crate) struct CustomCall {
+    state: Mutex<Option<RuntimeBound<State>>>,
+    lost_bodies: LostBodies,
+}
 
 impl CustomCall {
     /// Creates a call from the future that `call` returns. The future uses the [`ThreadHost`] to
     /// offer its exchanges to the waiting thread.
-    pub(crate) fn new<F>(original: OriginalHead, call: impl FnOnce(ThreadHost) -> F) -> PyResult<Self>
+    pub(crate) fn new<F>(
+        original: OriginalHead,
+        lost_bodies: LostBodies,
+        call: impl FnOnce(ThreadHost) -> F,
+    ) -> PyResult<Self>
     where
         F: Future<Output = Result<Answer, Error>> + Send + 'static,
     {
         let (sender, offers) = unbounded_channel();
         let call = Box::pin(call(ThreadHost { offers: sender, original }));
         let call = RuntimeBound::new(State::Running(call, offers), runtime::handle()?);
-        Ok(Self(Mutex::new(Some(call))))
+        Ok(Self { state: Mutex::new(Some(call)), lost_bodies })
     }
 
     /// Takes the state of the call out of this object and returns it.
@@ -77,7 +84,7 @@ impl CustomCall {
     ///
     /// `RuntimeError` if the call is over.
     fn take(&self) -> PyResult<RuntimeBound<State>> {
-        self.0.lock().take().ok_or_else(|| PyRuntimeError::new_err("this call is over"))
+        self.state.lock().take().ok_or_else(|| PyRuntimeError::new_err("this call is over"))
     }
 
     /// Polls the call once, and stores its answer if the call has ended. This is necessary because
@@ -95,7 +102,7 @@ impl CustomCall {
         {
             held = RuntimeBound::new(State::Answered(answer), runtime.clone());
         }
-        *self.0.lock() = Some(held);
+        *self.state.lock() = Some(held);
         Ok(())
     }
 }
@@ -121,7 +128,7 @@ impl CustomCall {
                 None => std::future::pending().await,
             }
         };
-        let (event, call, offers) = block_on(py, async move {
+        let (event, call, offers) = self.lost_bodies.block_on(py, async move {
             let event = tokio::select! {
                 biased;
                 answer = &mut call => Event::Answer(answer),
@@ -135,7 +142,7 @@ impl CustomCall {
             Event::Offer(offer) => Py::new(py, Exchange::new(offer, None))?.into_any(),
             Event::ChunkWanted => py.None(),
         };
-        *self.0.lock() = Some(RuntimeBound::new(State::Running(call, offers), runtime));
+        *self.state.lock() = Some(RuntimeBound::new(State::Running(call, offers), runtime));
         Ok(outcome)
     }
 
@@ -148,7 +155,7 @@ impl CustomCall {
 
     /// Drops the call at once, which ends its exchanges and releases its slot.
     fn cancel(&self) {
-        let call = self.0.lock().take();
+        let call = self.state.lock().take();
         drop(call);
     }
 }
