@@ -51,7 +51,7 @@ LABEL_VALUES = [
     ("decision", ["observed_total", "tool_observed_total"], [(TARGET_METRICS, "fn decisions()"), REASONS]),
     ("direction", ["tokens_total"], [("core/tidegate/src/metrics/tenant.rs", "const DIRECTIONS: ")]),
     ("how", ["slot_held_for_tool_total"], [("core/tidegate/src/metrics/tool.rs", "fn as_str(")]),
-    ("kind", ["cool_downs_total"], [(TARGET_METRICS, "const HOLDS: ")]),
+    ("kind", ["cool_downs_total"], [(TARGET_METRICS, "const COOL_DOWN_KINDS: ")]),
     (
         "lane",
         ["call_seconds", "queue_wait_seconds", "ttft_seconds"],
