@@ -2,8 +2,8 @@
 //!
 //! A cool-down applies to the whole target, not to one call, because a provider's `Retry-After`
 //! applies to every call with the same credential and model. Targets that several of these use have
-//! a [`CooldownTable`] in addition. If only the rejected call waited, as in most
-//! clients, all other calls would be sent and rejected meanwhile.
+//! a [`CooldownTable`] in addition. If only the rejected call waited, as in most clients, all other
+//! calls would be sent and rejected meanwhile.
 //!
 //! # Algorithm
 //!
@@ -11,17 +11,16 @@
 //! growing number per second.
 //!
 //! ```text
-//!            Retry-After, or an outage                 time is up Open
-//!            ---------------------------->  Cooling  ---------------->  Probing  --+ the last
-//!            probe hangs: ^                                      ^                          |  | ^
-//!            | another one each interval |                                      |   the last probe
-//!            failed  |  | +---+ |
-//!            +--------------------------+  | |  slots bind, or 10 s                    a probe
-//!            succeeded, or none | +-------------------------  Ramping
-//!            <-------------------------------+ |                                         has
-//!            failed for its patience
-//!            +--------------------------------------------------------------------+ a probe
-//!            succeeded, and only calls that fail anywhere had failed
+//!            Retry-After, or an outage                 time is up
+//!   Open  ---------------------------->  Cooling  ---------------->  Probing  --+ the last probe hangs:
+//!    ^                                      ^                          |  | ^   | another one each interval
+//!    |                                      |   the last probe failed  |  | +---+
+//!    |                                      +--------------------------+  |
+//!    |  slots bind, or 10 s                    a probe succeeded, or none |
+//!    +-------------------------  Ramping  <-------------------------------+
+//!    |                                         has failed for its patience
+//!    +--------------------------------------------------------------------+
+//!        a probe succeeded, and only calls that fail anywhere had failed
 //! ```
 //!
 //! - **Retry-After** is a lower bound: no attempt is admitted before it, and jitter is added to it.
