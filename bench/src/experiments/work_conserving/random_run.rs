@@ -259,6 +259,9 @@ impl Play {
         if held.sent && self.rng.u8(..4) > 0 {
             self.scheduler.on_response_head(&mut held.grant);
             self.scheduler.on_success(now, &mut held.grant);
+        } else if self.scheduler.view(now).state == CooldownState::Probing {
+            // A probe that ends without a result is followed by another one.
+            self.troubled = self.troubled.max(self.now + WAY_BACK);
         }
         self.accounts.end(self.now, number, held.sent);
         self.scheduler.release(now, held.grant);
