@@ -144,6 +144,10 @@ impl LostBodies {
         let mut call = pin!(call);
         let mut checks = Checks::new(self.clone());
         loop {
+            // The interpreter may have begun to exit during a check.
+            if runtime::is_stopped() {
+                return Err(runtime::thread_exit());
+            }
             let (interval, call) = (checks.interval, call.as_mut());
             if let Ok(output) = block_on(py, async move { timeout(interval, call).await })? {
                 return Ok(output);
